@@ -24,8 +24,8 @@ from bench.desks import CHECKING, INSERT, NAIVE, STORED, Desk
 from bench.load import send_as_answered
 from bench.report import BenchFailed, Figures, Report, by_turns
 from bench.stack import DATABASE
-from linedesk.compose.private_mongod import EmbeddedMongod, server_version
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod, server_version
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ

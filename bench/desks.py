@@ -28,8 +28,8 @@ from frontdesk.app import WebhookSettings
 from frontdesk.parsing import HEADER, verify
 from frontdesk.process import SpoolAt, serve
 from frontdesk.server import Address
-from linedesk.compose.private_mongod import free_port
-from linedesk.compose.process.logging import configure_logging
+from linedesk.runtime.logging import configure_logging
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.collections import MEGABYTE
 
 KEY = SECRET.encode()

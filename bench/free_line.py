@@ -18,7 +18,7 @@ from typing import IO, cast
 import uvloop
 
 from bench.processes import child, listens
-from linedesk.compose.private_mongod import free_port
+from linedesk.setup.private_mongod import free_port
 
 SENT = {"sentMessages": [{"id": "1", "quoteToken": "q"}]}
 ANSWERS = {"quota": {"type": "none"}, "consumption": {"totalUsage": 0}}

@@ -23,8 +23,8 @@ from bench.report import Figures, Report, by_turns
 from bench.stack import environ_of, frozen, mongod_and_database, process, store
 from bench.webhooks import SENTENCE, text_event
 from linedesk import Bot, Talk
-from linedesk.compose.private_mongod import server_version
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import server_version
 from linedesk.store.collections import DISPATCHER, MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ
 

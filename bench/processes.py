@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import BenchFailed
-from linedesk.compose import children
+from linedesk.setup import children
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0

@@ -45,9 +45,9 @@ from bench.processes import until
 from bench.report import machine
 from bench.stack import DATABASE, environ_of, simulated_line
 from linedesk import Bot, Talk, TimerEvent
-from linedesk.compose import children
-from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
+from linedesk.setup import children
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod, free_port, server_version
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import CALLS, DEADLETTERS, HISTORY, JOBS, SCHEDULE, STATUS

@@ -21,8 +21,8 @@ from rich.progress import track
 import linesim
 from bench.processes import START_SECONDS, child, until
 from bench.webhooks import SECRET
-from linedesk.compose.private_mongod import EmbeddedMongod, free_port, server_version
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod, free_port, server_version
 from linedesk.store.client import connect
 from linedesk.store.documents import RECVQ, make_document
 from linedesk.store.insert import insert_documents

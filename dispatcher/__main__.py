@@ -1,5 +1,5 @@
 """`python -m dispatcher` is `linedesk dispatcher`."""
 
-from linedesk.cli.main import dispatcher
+from linedesk.launch.main import dispatcher
 
 dispatcher(prog_name="python -m dispatcher")

@@ -1,5 +1,5 @@
 """`python -m frontdesk` is `linedesk frontdesk`."""
 
-from linedesk.cli.main import frontdesk
+from linedesk.launch.main import frontdesk
 
 frontdesk(prog_name="python -m frontdesk")

@@ -6,13 +6,13 @@ if __name__ == "__main__" and not sys.flags.safe_path:
     # As with -P: a bot author's console.py in the working directory is not ours.
     del sys.path[0]
 
-from linedesk.cli.interrupts import take_ctrl_c
+from linedesk.commands.interrupts import take_ctrl_c
 
 
 def main() -> None:
     """The entry point of `linedesk`."""
     take_ctrl_c()
-    from linedesk.cli.main import linedesk
+    from linedesk.launch.main import linedesk
 
     linedesk()
 

@@ -34,7 +34,7 @@ class ErrorClass:
 
 def commands() -> str:
     """The page of all commands."""
-    from linedesk.cli.main import linedesk
+    from linedesk.launch.main import linedesk
 
     parts = [
         "# Commands\n\n",

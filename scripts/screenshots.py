@@ -1,7 +1,7 @@
 """Makes the screenshots of docs/images, or of the folder named on the command line.
 
 The chat page shows conversations through every real part. The console shows the rows
-of a busy day (tests/linedesk/console/a_day.py), in English and in Japanese.
+of a busy day (tests/linedesk/operate/a_day.py), in English and in Japanese.
 architecture.svg is the console's picture with places in place of figures.
 """
 
@@ -21,16 +21,16 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import linesim  # noqa: E402
-from linedesk.compose.private_mongod import EmbeddedMongod  # noqa: E402
-from linedesk.compose.supervisor import Signals, signals_on  # noqa: E402
-from linedesk.console.web.flow_chart import OFF, MapNode  # noqa: E402
-from linedesk.console.web.page_context import environment  # noqa: E402
-from linedesk.demo.stage import DATABASE, Stage  # noqa: E402
+from linedesk.launch.stage import DATABASE, Stage  # noqa: E402
+from linedesk.launch.supervisor import Signals, signals_on  # noqa: E402
+from linedesk.page.flow_chart import OFF, MapNode  # noqa: E402
+from linedesk.page.page_context import environment  # noqa: E402
 from linedesk.setup.collections import create_collections  # noqa: E402
+from linedesk.setup.private_mongod import EmbeddedMongod  # noqa: E402
 from linedesk.store.client import connect  # noqa: E402
 from tests.conftest import CHROMIUM_ARGUMENTS  # noqa: E402
-from tests.linedesk.console import a_day  # noqa: E402
-from tests.linedesk.console.serving import served  # noqa: E402
+from tests.linedesk.operate import a_day  # noqa: E402
+from tests.linedesk.operate.serving import served  # noqa: E402
 
 CHAT = {"width": 1100, "height": 760}
 DESK, PHONE = {"width": 1240, "height": 1180}, {"width": 390, "height": 1560}

@@ -71,7 +71,7 @@ check_mongod() {
   .venv/bin/python - <<'PYTHON'
 import sys
 
-from linedesk.compose.private_mongod import MongodNotFound, find_mongod
+from linedesk.setup.private_mongod import MongodNotFound, find_mongod
 
 try:
     find_mongod()

@@ -26,17 +26,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from linedesk.compose import children
+from linedesk.setup import children
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = (
     *(
-        "linedesk.cli.main",
-        "linedesk.compose.processes",
-        "linedesk.compose.dispatcher",
-        "linedesk.compose.worker",
+        "linedesk.launch.main",
+        "linedesk.launch.processes",
+        "linedesk.launch.dispatcher",
+        "linedesk.launch.worker",
     ),
-    *("linedesk.setup.init", "linedesk.cli.dead", "linedesk.doctor.doctor", "linedesk.demo.demo"),
+    *(
+        "linedesk.setup.init",
+        "linedesk.commands.dead",
+        "linedesk.doctor.doctor",
+        "linedesk.launch.demo",
+    ),
     *("frontdesk.process", "linesim.http.process", "linedesk.bots.parrot"),
 )
 START_SECONDS = 60.0

@@ -7,7 +7,7 @@ from typing import Any
 from pymongo.collection import Collection
 from pymongo.read_concern import ReadConcern
 
-from linedesk.console.reading import TAKE_APART
+from linedesk.operate.reading import TAKE_APART
 from linedesk.store.documents import Document
 from linedesk.store.records.rows import documents_of
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.setup.private_mongod import EmbeddedMongod
 from tests.waiting import eventually
 
 IN_MEMORY = Path("/dev/shm")

@@ -33,8 +33,8 @@ from dispatcher.timers import Timers
 from dispatcher.watchdog import WatchdogReporter
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
-from linedesk.compose.process.metrics_server import MetricsServer
-from linedesk.compose.sim_clock import SimClock
+from linedesk.launch.process.metrics_server import MetricsServer
+from linedesk.launch.sim_clock import SimClock
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import StatusRow

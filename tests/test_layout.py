@@ -23,10 +23,12 @@ MOST_MODULES = 16
 BASE = {"linedesk.runtime", "linedesk.store"}
 # Both rooms share these; the dispatcher hands jobs to the worker.
 CONVERSATIONS = {"dispatcher.commit", "dispatcher.conversations"}
-PARTS = BASE | CONVERSATIONS | {"linedesk.settings", "frontdesk"}
-PARTS |= {"dispatcher", "jobworker", "linedesk", "linedesk.bots", "linedesk.console"}
-COMPOSED = PARTS | {"linedesk.setup", "linesim", "linedesk.compose"}
-# The commands: nothing imports linedesk.cli but the modules that `python -m` runs.
+GROUND = BASE | {"linedesk.settings"}
+ROOMS = {"frontdesk", "dispatcher", "jobworker"} | CONVERSATIONS
+# Reading, judging and setting up: below what shows it and what starts it.
+TOOLS = GROUND | {"linedesk.operate", "linedesk.setup"}
+# The commands: nothing imports linedesk.launch but the modules that `python -m` runs, and the
+# test kit, whose real stack starts processes.
 MAY_IMPORT: Mapping[str, set[str]] = {
     "linedesk.runtime": set(),
     "linedesk.settings": {"linedesk.runtime"},
@@ -38,19 +40,20 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "jobworker": BASE | CONVERSATIONS,
     "dispatcher": BASE | CONVERSATIONS | {"jobworker"},
     "linedesk": {"jobworker"},
-    "linedesk.bots": {"linedesk"},
-    "linedesk.console": BASE | {"jobworker"},
-    "linedesk.setup": BASE | {"linedesk.settings", "linedesk.console", "jobworker"},
-    "linedesk.compose": PARTS | {"linedesk.setup", "linesim"},
-    "linedesk.demo": BASE
-    | {"linedesk.settings", "linedesk.setup", "linedesk.bots", "linesim", "linedesk.compose"},
-    "linedesk.doctor": COMPOSED,
-    "linedesk.backup": COMPOSED,
-    "linedesk.testing": BASE
+    "linedesk.bots": {"linedesk", "linedesk.runtime", "linedesk.settings", "jobworker"},
+    "linedesk.operate": GROUND | {"jobworker"},
+    "linedesk.setup": GROUND | {"linedesk.operate", "jobworker"},
+    "linedesk.page": TOOLS,
+    "linedesk.doctor": TOOLS | {"linedesk.bots", "linedesk.commands", "frontdesk", "jobworker"},
+    "linedesk.backup": TOOLS | ROOMS,
+    "linedesk.commands": TOOLS | {"linedesk.backup"},
+    "linedesk.launch": TOOLS
+    | ROOMS
+    | {"linesim", "linedesk.bots", "linedesk.page", "linedesk.commands"}
+    | {"linedesk.doctor", "linedesk.backup"},
+    "linedesk.testing": GROUND
     | CONVERSATIONS
-    | {"jobworker", "linedesk.settings", "linesim", "linedesk.compose", "linedesk.demo"},
-    "linedesk.cli": COMPOSED
-    | {"linedesk.demo", "linedesk.doctor", "linedesk.backup", "linedesk.testing"},
+    | {"jobworker", "linesim", "linedesk.bots", "linedesk.setup", "linedesk.launch"},
 }
 # Within a package: each line may import itself and the lines above it.
 FLOORS = {
@@ -159,19 +162,19 @@ MOST_LINES = {
     "dispatcher": 6_616,
     "jobworker": 14_534,
     "linedesk.store": 3_423,
-    "linedesk.runtime": 880,
+    "linedesk.runtime": 1_009,
 }
 # Around the core: these are to become half as much, so each is lowered with each step.
 MOST_AROUND = {
     "linedesk.backup": 1_126,
-    "linedesk.bots": 508,
-    "linedesk.cli": 3_057,
-    "linedesk.compose": 2_199,
-    "linedesk.console": 9_217,
-    "linedesk.demo": 793,
+    "linedesk.bots": 819,
+    "linedesk.commands": 2_782,
     "linedesk.doctor": 2_340,
-    "linedesk.settings": 676,
-    "linedesk.setup": 1_920,
+    "linedesk.launch": 2_342,
+    "linedesk.operate": 6_057,
+    "linedesk.page": 3_160,
+    "linedesk.settings": 703,
+    "linedesk.setup": 2_382,
     "linedesk.testing": 1_423,
     "linesim": 5_189,
 }
@@ -250,7 +253,7 @@ def test_what_does_not_run_bots_loads_neither_them_nor_the_sdk(module: str) -> N
 def test_a_dispatcher_whose_bot_calls_no_sdk_does_not_load_its_client() -> None:
     """It takes most of a second, at each start and each fail-over."""
     program = (
-        "import sys, linedesk.compose.dispatcher, linedesk.bots.parrot\n"
+        "import sys, linedesk.launch.dispatcher, linedesk.bots.parrot\n"
         "print('linebot.v3.messaging' in sys.modules)"
     )
     command = [sys.executable, "-c", program]

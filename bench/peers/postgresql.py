@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.processes import child, to_its_end
 from bench.report import BenchFailed
-from linedesk.compose.private_mongod import free_port
+from linedesk.setup.private_mongod import free_port
 
 
 def find(program: str) -> Path | None:

@@ -18,9 +18,9 @@ from pymongo.errors import OperationFailure
 from rich.console import Console
 
 from linedesk.backup.file import AS_STORED, COLLECTIONS, BackupWriter, Header
-from linedesk.compose.database import open_database
 from linedesk.settings.errors import BackupError
 from linedesk.settings.settings import Settings
+from linedesk.setup.database import open_database
 from linedesk.setup.users import for_owner
 from linedesk.store.collections import DISPATCHER, require_schema
 from linedesk.store.documents import LEASES, SCHEMA

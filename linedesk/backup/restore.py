@@ -31,10 +31,10 @@ from linedesk.backup.export import export_to
 from linedesk.backup.file import Header, check, documents
 from linedesk.backup.queue import finish_decided, finish_recvq, is_to_be_skipped
 from linedesk.backup.transform import TOLD, Restored, Written
-from linedesk.compose.database import open_database
-from linedesk.console.format import local
+from linedesk.operate.format import local
 from linedesk.settings.errors import NotImported
 from linedesk.settings.settings import Settings
+from linedesk.setup.database import open_database
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import DISPATCHER, EPOCHS, require_schema
 from linedesk.store.documents import (

@@ -19,7 +19,7 @@ from dispatcher.timer_rows import BrokenRow, fired_timer
 from jobworker.bot.timers import STATE_TIMER
 from jobworker.effects import TAKEN, is_whole, of_effect, of_event, row_of
 from linedesk.backup.file import AS_STORED
-from linedesk.console.reading import effects_with_tries
+from linedesk.operate.reading import effects_with_tries
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,

@@ -13,10 +13,10 @@ import pymongo
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from linedesk.console.overview import MOST_ROWS
-from linedesk.console.processes import DISPATCHER, FRONTDESK, is_fresh
-from linedesk.console.reading import reported
 from linedesk.doctor.line_api import LineApi, Reply
+from linedesk.operate.overview import MOST_ROWS
+from linedesk.operate.processes import DISPATCHER, FRONTDESK, is_fresh
+from linedesk.operate.reading import reported
 from linedesk.settings import rules
 from linedesk.settings.settings import EMBEDDED, Settings
 from linedesk.store.client import Client, aware_options, connect

@@ -10,10 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from linedesk.compose.options import set_up_logging
-from linedesk.compose.process.logging import masking
-from linedesk.compose.up import beside_up
-from linedesk.console.format import one_line
+from linedesk.commands.options import set_up_logging
 from linedesk.doctor.checks import (
     account,
     certificate,
@@ -29,11 +26,14 @@ from linedesk.doctor.context import DoctorContext, credentials_folder, with_line
 from linedesk.doctor.finding import Finding, FindingLevel, bad
 from linedesk.doctor.report import conclude, showing
 from linedesk.doctor.round import Check, Result, look_at
+from linedesk.operate.format import one_line
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
+from linedesk.runtime.logging import masking
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import Settings, load_settings
+from linedesk.setup.kept_mongod import beside_up
 
 # Names of checks: JSON has them in English, people get them in their language.
 SETTINGS, MONGODB, RECVQ = mark("settings"), mark("MongoDB"), mark("recvq")

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from linedesk.console.format import for_long
-from linedesk.console.health import DAY_SECONDS, HOUR_SECONDS, HealthProblem
+from linedesk.operate.format import for_long
+from linedesk.operate.health import DAY_SECONDS, HOUR_SECONDS, HealthProblem
 from linedesk.runtime.language import gettext as _
 
 KILOBYTE = 1024.0

@@ -11,10 +11,10 @@ from queue import Empty, SimpleQueue
 
 from pymongo.errors import PyMongoError
 
-from linedesk.console.known import known
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, FindingLevel, bad, skip
 from linedesk.doctor.line_api import NoAnswer
+from linedesk.operate.known import known
 from linedesk.runtime.language import gettext as _
 from linedesk.store.errors import (
     AUTHENTICATION_FAILED,

@@ -1,7 +1,7 @@
 """Every setting: its name, default, range, and the rule that an error shows.
 
 Settings are read once, from a mapping and two kinds of files, into a frozen object. Its repr shows
-no secret. Packages below `linedesk.compose` receive plain values.
+no secret. Packages below `linedesk.launch` receive plain values.
 """
 
 from __future__ import annotations

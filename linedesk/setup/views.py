@@ -13,7 +13,7 @@ from typing import Any
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from linedesk.console.reading import COUNTED, TAKE_APART
+from linedesk.operate.reading import COUNTED, TAKE_APART
 from linedesk.setup.neighbours import NAMESPACE_EXISTS
 from linedesk.store.documents import (
     BATCHES,

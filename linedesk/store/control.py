@@ -1,6 +1,6 @@
 """The operator's orders, as rows of the collection `control`: pauses, and releases of a stuck key.
 
-Commands and the console write them (`linedesk.console.acts`), and the dispatcher reads
+Commands and the console write them (`linedesk.operate.acts`), and the dispatcher reads
 them twice a second. Incomplete rows, for example typed by hand, are ignored.
 """
 

@@ -34,7 +34,7 @@ from jobworker.record.conversations import Decision
 from jobworker.record.waiting_answers import ButtonShown, kept
 from jobworker.runs import JobMemo
 from jobworker.sending.button import BEFORE_END_SECONDS, SlowAnswers, may_be_offered, message_of
-from linedesk.compose.bot import read_bot_secrets, read_bot_settings
+from linedesk.bots.load import read_bot_secrets, read_bot_settings
 from linedesk.store.documents import Document, conversation_id, make_document, name_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import KEPT_FOR

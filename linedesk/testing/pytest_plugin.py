@@ -84,7 +84,7 @@ def bot_test(
     if request.config.getoption("--real-stack"):
         yield request.getfixturevalue("real_bot_test")
         return
-    from linedesk.compose.bot import load_bot
+    from linedesk.bots.load import load_bot
     from linedesk.testing.bot_test import BotTest
 
     made = load_bot(bot) if isinstance(bot, str) else bot
@@ -112,7 +112,7 @@ def linedesk_stack(request: pytest.FixtureRequest) -> Iterator[RealStack]:
 
     Without mongod tests are skipped, but fail with `--real-stack` or CI=true.
     """
-    from linedesk.compose.private_mongod import MongodNotFound
+    from linedesk.setup.private_mongod import MongodNotFound
     from linedesk.testing.real_stack import real_stack
 
     with ExitStack() as started:

@@ -22,8 +22,8 @@ from zoneinfo import ZoneInfo
 
 import linesim
 from jobworker.bot.events import model_of
-from linedesk.compose.bot import load_bot
-from linedesk.demo.stage import Stage
+from linedesk.bots.load import load_bot
+from linedesk.launch.stage import Stage
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import Document, key_of, text_of
 from linedesk.store.records.effects import WITH_OUTBOX

@@ -17,8 +17,8 @@ import requests
 from pymongo.database import Database
 
 import linesim
-from linedesk.compose import children
-from linedesk.compose.private_mongod import free_port
+from linedesk.setup import children
+from linedesk.setup.private_mongod import free_port
 from tests.fork_server import Child, nursery
 
 Process = subprocess.Popen[bytes] | Child

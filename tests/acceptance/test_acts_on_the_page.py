@@ -8,7 +8,7 @@ from typing import Any
 
 import requests
 
-from tests.linedesk.console.serving import served
+from tests.linedesk.operate.serving import served
 from tests.waiting import eventually
 
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from pymongo.database import Database
 
 from linedesk.backup.export import export_to
-from linedesk.cli import main
-from linedesk.console.reading import effects_with_tries
+from linedesk.launch import main
+from linedesk.operate.reading import effects_with_tries
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE

@@ -20,9 +20,9 @@ import pytest
 import requests
 
 import linesim
-from linedesk.compose import children
-from linedesk.compose.private_mongod import EmbeddedMongod, free_port
+from linedesk.setup import children
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod, free_port
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
 from tests.acceptance.conftest import House

@@ -9,9 +9,9 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from linedesk.cli import main
-from linedesk.console.acts import OperatorControl
-from linedesk.console.events.rows import present_leader
+from linedesk.launch import main
+from linedesk.operate.acts import OperatorControl
+from linedesk.operate.events.rows import present_leader
 from linedesk.store.control import Scope
 from linedesk.store.documents import make_document
 from linesim.judge.checker import check

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from linedesk.compose.private_mongod import free_port
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.records.effects import WITH_OUTBOX
 
 STREAM = 200
@@ -161,8 +161,8 @@ def test_secrets_show_neither_in_the_log_nor_in_the_process_list(house: Any, sim
 
 
 def test_a_standalone_server_is_refused_with_instructions(house: Any, tmp_path: Path) -> None:
-    from linedesk.compose import children
-    from linedesk.compose.private_mongod import find_mongod, free_port
+    from linedesk.setup import children
+    from linedesk.setup.private_mongod import find_mongod, free_port
 
     port = free_port()
     (tmp_path / "db").mkdir()

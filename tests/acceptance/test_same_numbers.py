@@ -17,8 +17,8 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from linedesk.compose.private_mongod import free_port
-from linedesk.console.acts import OperatorControl
+from linedesk.operate.acts import OperatorControl
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.control import Scope
 from tests.acceptance.conftest import House
 from tests.conftest import missing

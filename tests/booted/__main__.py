@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from linedesk.compose.private_mongod import find_mongod
+from linedesk.setup.private_mongod import find_mongod
 from tests.booted.installed import NEXT_VERSION, RUNNING
 from tests.booted.machine import Nspawn
 from tests.booted.root import PROJECT, Missing, checkout, copied, prepare

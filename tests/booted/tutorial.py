@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import linesim
-from linedesk.compose.private_mongod import find_mongod
+from linedesk.setup.private_mongod import find_mongod
 from linesim.model.deliveries import HEADER, sign
 from linesim.model.world import User
 from tests.booted.machine import ENVIRON, Machine, Nspawn

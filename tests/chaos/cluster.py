@@ -18,9 +18,9 @@ import requests
 from pymongo.errors import PyMongoError
 
 import linesim
-from linedesk.compose import children
-from linedesk.console.acts import OperatorControl
-from linedesk.demo.stage import environ_of
+from linedesk.launch.stage import environ_of
+from linedesk.operate.acts import OperatorControl
+from linedesk.setup import children
 from linedesk.store.documents import LEASES
 from linedesk.store.errors import StoreUnavailable
 from linesim.model.world import User

@@ -1,6 +1,6 @@
 """A dispatcher with the suite's points, where no bot that could bring them runs in it."""
 
-from linedesk.cli.main import dispatcher
+from linedesk.launch.main import dispatcher
 from tests.chaos import points
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Literal
 
-from linedesk.compose import children
+from linedesk.setup import children
 
 Mode = Literal["open", "refuse", "hang"]
 PIECE = 64 * 1024

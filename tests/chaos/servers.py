@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pymongo.errors import PyMongoError
 
-from linedesk.compose import children
-from linedesk.compose.private_mongod import find_mongod
+from linedesk.setup import children
+from linedesk.setup.private_mongod import find_mongod
 from linedesk.store.client import Client, connect
 from tests.chaos.proxy import Mode, Proxy
 from tests.rabbitmq import free_ports

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from linedesk.compose.private_mongod import MongodNotFound, find_mongod
+from linedesk.setup.private_mongod import MongodNotFound, find_mongod
 from tests.chaos.damages import DAMAGES, FORCED, OF_WORKERS
 from tests.chaos.plan import LONG_SECONDS, plan
 from tests.chaos.run import WORKERS, Order, run

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import pytest
 import yaml
 
-from linedesk.compose import children
+from linedesk.setup import children
 from tests.conftest import missing
 from tests.fork_server import nursery
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from linedesk.console import health
-from linedesk.console.processes import FRESH_SECONDS
+from linedesk.operate import health
+from linedesk.operate.processes import FRESH_SECONDS
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "linedesk-alerts.yml"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatch
 
 from linedesk.backup.export import name_of_export
-from linedesk.cli.main import linedesk
+from linedesk.launch.main import linedesk
 from tests.deploy.test_units import hardening, service, unit
 
 

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from pymongo.errors import OperationFailure
 
-from linedesk.compose import children
-from linedesk.compose.private_mongod import MongodNotFound, find_mongod, free_port
+from linedesk.setup import children
+from linedesk.setup.private_mongod import MongodNotFound, find_mongod, free_port
 from linedesk.store.client import connect
 from linedesk.store.errors import UNAUTHORIZED
 from tests.conftest import missing

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from linedesk.compose.private_mongod import free_port
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
 from tests.conftest import missing

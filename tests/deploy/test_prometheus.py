@@ -22,10 +22,10 @@ import yaml
 from pymongo.database import Database
 
 import linesim
-from linedesk.compose.private_mongod import free_port
-from linedesk.console.acts import OperatorControl
+from linedesk.operate.acts import OperatorControl
 from linedesk.runtime.metrics import SECONDS_BUCKETS
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import Scope
 from linedesk.store.documents import RECVQ

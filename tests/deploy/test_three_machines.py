@@ -24,7 +24,7 @@ import yaml
 from pymongo.errors import OperationFailure, PyMongoError
 
 import linesim
-from linedesk.compose.private_mongod import find_mongod
+from linedesk.setup.private_mongod import find_mongod
 from linedesk.setup.replica_set import STILL_CHANGING
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import DEADLETTERS, HELD, LEASES, RECVQ

@@ -10,8 +10,8 @@ import pytest
 
 from dispatcher.process import CLOSE_SECONDS
 from frontdesk.http import MOST_CONNECTIONS
-from linedesk.cli.main import linedesk
-from linedesk.compose.worker import END_SECONDS
+from linedesk.launch.main import linedesk
+from linedesk.launch.worker import END_SECONDS
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import Settings
 from linedesk.settings.sources import CREDENTIALS

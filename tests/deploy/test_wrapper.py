@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from linedesk.cli.main import linedesk
+from linedesk.launch.main import linedesk
 from linedesk.settings.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]

@@ -28,11 +28,11 @@ from dispatcher.pool.suspects import CrashSuspects
 from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
 from dispatcher.status import StatusReporter
 from jobworker.assembly import BotWorker
-from linedesk.compose.dispatcher import make_feed
-from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.launch.dispatcher import make_feed
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.setup.neighbours import INDEXES, Neighbours
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import DISPATCHER, EPOCHS, MEGABYTE
 from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document

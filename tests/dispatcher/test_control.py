@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from dispatcher.control import ControlReader
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from linedesk.console.acts import OperatorControl
+from linedesk.operate.acts import OperatorControl
 from linedesk.store.control import NOTHING_STUCK, Release, Scope
 from linedesk.store.documents import CONTROL, DEADLETTERS, HELD, Document, name_of
 from linedesk.store.errors import AccessRefused

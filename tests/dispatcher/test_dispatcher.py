@@ -18,8 +18,8 @@ from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.lease import Lease
 from dispatcher.pool.suspects import SOUGHT_FROM_START
 from dispatcher.process import ExitReason
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import DISPATCHER, MEGABYTE
 from linedesk.store.documents import LEASES, PROGRESS, SCHEMA, Document, name_of

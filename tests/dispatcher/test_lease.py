@@ -17,9 +17,9 @@ from pymongo.database import Database
 
 from dispatcher import lease as lease_module
 from dispatcher.lease import BOOT_ID_FILE, LEASE_SECONDS, Lease, boot_id, is_dead, owner_name
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.runtime.clock import boottime
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document

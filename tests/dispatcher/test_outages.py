@@ -22,8 +22,8 @@ from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.feed.rescan import Rescan
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import NO_PAUSES, Control

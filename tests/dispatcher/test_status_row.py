@@ -14,7 +14,7 @@ from pymongo.database import Database
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.lease import Lease
 from dispatcher.pool.saver import Saver
-from linedesk.console.acts import OperatorControl
+from linedesk.operate.acts import OperatorControl
 from linedesk.runtime.status_row import WRITE_SECONDS
 from linedesk.store.control import Scope
 from linedesk.store.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document, name_of

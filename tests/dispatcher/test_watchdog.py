@@ -18,8 +18,8 @@ from dispatcher.conversations.mailbox import Job, JobResult
 from dispatcher.pool.suspects import StartCounter
 from dispatcher.process import ExitReason
 from dispatcher.watchdog import FEED_SECONDS, WatchdogReporter
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, Document

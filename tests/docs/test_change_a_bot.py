@@ -20,8 +20,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from linedesk.compose.private_mongod import MongodNotFound
-from linedesk.demo.stage import DATABASE
+from linedesk.launch.stage import DATABASE
+from linedesk.setup.private_mongod import MongodNotFound
 from linedesk.setup.views import ensure_views
 from linedesk.store.documents import Document
 from linedesk.store.records.timers import RUN_AT

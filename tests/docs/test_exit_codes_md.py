@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from linedesk.cli.main import linedesk
+from linedesk.launch.main import linedesk
 from linedesk.runtime.exit_codes import Exit
 
 ROOT = Path(__file__).parents[2]

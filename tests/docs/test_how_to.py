@@ -15,8 +15,8 @@ from pathlib import Path
 import click
 import pytest
 
-from linedesk.cli.main import linedesk
 from linedesk.doctor.doctor import HERE, OF_WORKERS, THERE
+from linedesk.launch.main import linedesk
 from linedesk.settings.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ import frontdesk.metrics
 import jobworker.metrics
 import jobworker.remote.leader
 import jobworker.remote.worker
-from linedesk.console import processes
+from linedesk.operate import processes
 from linedesk.runtime.metrics import COUNTER, PREFIX, Figure, figure_name
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import requests
 
-from linedesk.compose.private_mongod import MongodNotFound, find_mongod, free_port
+from linedesk.setup.private_mongod import MongodNotFound, find_mongod, free_port
 from tests.conftest import missing
 from tests.deploy.box import Box
 from tests.docs.walkthrough import blocks

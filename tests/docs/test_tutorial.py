@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from linedesk.compose.private_mongod import MongodNotFound, find_mongod
+from linedesk.setup.private_mongod import MongodNotFound, find_mongod
 from tests.booted.tutorial import STEPS
 from tests.conftest import missing
 from tests.deploy.box import Box

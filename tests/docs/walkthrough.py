@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import requests
 
-from linedesk.compose.private_mongod import free_port
+from linedesk.setup.private_mongod import free_port
 from tests.linedesk.processes import children_of
 from tests.waiting import eventually
 

@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from types import TracebackType
 
-from linedesk.compose.private_mongod import free_port
+from linedesk.setup.private_mongod import free_port
 
 
 class Gate:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from frontdesk.parsing import sign
-from linedesk.compose.private_mongod import free_port
+from linedesk.setup.private_mongod import free_port
 from tests.fork_server import Child, nursery
 
 # The form of every channel secret.

@@ -7,7 +7,7 @@ import signal
 import sys
 from typing import Any
 
-from linedesk.cli.main import frontdesk
+from linedesk.launch.main import frontdesk
 from linedesk.store.spool.spool import Spool
 
 

@@ -23,8 +23,8 @@ from frontdesk import process
 from frontdesk.errors import NotStored
 from frontdesk.metrics import REASONS, FrontdeskMetrics, status_words
 from frontdesk.tls import load
-from linedesk.compose.private_mongod import free_port
 from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
 from linedesk.store.documents import STATUS
 from linedesk.store.queue.guard import NOT_LOOKED_AT

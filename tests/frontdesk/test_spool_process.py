@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from linedesk.compose.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.spool.spool import Spool

@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
-from linedesk.console.dead_letters import event_again
+from linedesk.operate.dead_letters import event_again
 from linedesk.store.client import Client
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import Document

@@ -28,7 +28,7 @@ from jobworker.sending.outbox import Outbox
 from jobworker.sending.verdict import ReplyUnknown
 from jobworker.unsend import Unsends
 from linedesk import Bot
-from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import (
     CONVERSATIONS,

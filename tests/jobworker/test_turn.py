@@ -26,7 +26,7 @@ from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import ConversationStore
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
-from linedesk.compose.process.logging import masking
+from linedesk.runtime.logging import masking
 from linedesk.store.client import Client
 from linedesk.store.documents import make_document
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.settings.settings import Settings, load_settings
 from linedesk.setup import init, users
 from linedesk.setup import users as urifiles
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from tests.servers import data_folder, throwaway_mongod
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from linedesk.cli import main
 from linedesk.doctor.checks import database as rights
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import FindingLevel
+from linedesk.launch import main
 from linedesk.settings.settings import load_settings
 from linedesk.setup.users import WHO
 from tests.rights.conftest import Guarded

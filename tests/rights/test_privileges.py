@@ -20,12 +20,12 @@ from dispatcher.lease import Lease
 from frontdesk import recvq
 from frontdesk.errors import NotStored
 from jobworker.record.dead_letters import Ageing
-from linedesk.cli import main
-from linedesk.cli.conversation import show_conversation
-from linedesk.cli.dead import drop_letters, list_letters, replay_letters, show_letters
-from linedesk.compose.dispatcher import make_feed
-from linedesk.console.acts import Acts, Head, OperatorControl
-from linedesk.console.dead_letters import Choice
+from linedesk.commands.conversation import show_conversation
+from linedesk.commands.dead import drop_letters, list_letters, replay_letters, show_letters
+from linedesk.launch import main
+from linedesk.launch.dispatcher import make_feed
+from linedesk.operate.acts import Acts, Head, OperatorControl
+from linedesk.operate.dead_letters import Choice
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.status_row import StatusRow

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from pymongo.database import Database
 
-from linedesk.cli import main
+from linedesk.launch import main
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import load_settings
 from linedesk.setup import init

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from linedesk.console import health, processes
 from linedesk.doctor.context import TOKEN, DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
 from linedesk.doctor.line_api import Reply
+from linedesk.operate import health, processes
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 

@@ -15,10 +15,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from frontdesk.tls import load
-from linedesk.console import health
 from linedesk.doctor.checks.services import address
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip
+from linedesk.operate import health
 from linedesk.runtime.language import gettext as _
 
 CONNECT_SECONDS = 3.0

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from linedesk.console.health import CLOCK_BAD_SECONDS, CLOCK_WARN_SECONDS
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, ok, skip, warn
+from linedesk.operate.health import CLOCK_BAD_SECONDS, CLOCK_WARN_SECONDS
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 

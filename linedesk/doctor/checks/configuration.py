@@ -25,7 +25,7 @@ BOT_SECONDS = 12.0
 # Runs in a process of its own: a bot's module may end the process, hang or start threads.
 IMPORTS_BOT = """
 import sys
-from linedesk.compose.bot import load_bot
+from linedesk.bots.load import load_bot
 from linedesk.settings.errors import SettingsError
 try:
     load_bot(sys.argv[1])

@@ -11,10 +11,10 @@ from typing import Any
 
 from pymongo.errors import OperationFailure
 
-from linedesk.console.health import REPLICATION_WARN_SECONDS
-from linedesk.console.known import known
 from linedesk.doctor.context import DoctorContext, open_client
 from linedesk.doctor.finding import Finding, bad, ok, size, skip, warn
+from linedesk.operate.health import REPLICATION_WARN_SECONDS
+from linedesk.operate.known import known
 from linedesk.runtime.language import gettext as _
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import EMBEDDED

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from linedesk.console import health
-from linedesk.console.known import known
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
+from linedesk.operate import health
+from linedesk.operate.known import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.settings.errors import SettingsError

@@ -14,13 +14,13 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
-from linedesk.compose.addresses import REACHED_AT
-from linedesk.console import health
-from linedesk.console.known import known
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
+from linedesk.operate import health
+from linedesk.operate.known import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
+from linedesk.settings.addresses import REACHED_AT
 
 SOCKET = "linedesk-frontdesk.socket"
 SYSTEMD = Path("/run/systemd/system")

@@ -8,8 +8,6 @@ from typing import Any
 
 from pymongo.database import Database
 
-from linedesk.console import health
-from linedesk.console.health import DAY_SECONDS, HOUR_SECONDS
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import (
     Finding,
@@ -21,6 +19,8 @@ from linedesk.doctor.finding import (
     size,
     warn,
 )
+from linedesk.operate import health
+from linedesk.operate.health import DAY_SECONDS, HOUR_SECONDS
 from linedesk.runtime.language import gettext as _
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.queue.usage import Span, oplog_span, recvq_span

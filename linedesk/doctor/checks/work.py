@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 from jobworker.record.dead_letters import NOTICE
-from linedesk.console import health
-from linedesk.console.known import known
-from linedesk.console.overview import read_overview
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, FindingLevel, bad, ok, warn
+from linedesk.operate import health
+from linedesk.operate.known import known
+from linedesk.operate.overview import read_overview
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import ngettext
 from linedesk.setup.collections import audit_age_days, told_of_audit

@@ -15,8 +15,8 @@ from pymongo.read_concern import ReadConcern
 from dispatcher.commit.committer import Change, Committer
 from dispatcher.commit.progress import Progress, Start, Trying
 from dispatcher.commit.tracker import RING_SLOTS, ProgressTracker
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import SCHEMA, Document

@@ -21,8 +21,8 @@ from dispatcher.feed.change_stream import ChangeStreamFeed
 from dispatcher.feed.feed import Feed, FeedItem, PositionLost, RecvqGone
 from dispatcher.feed.oplog import OplogFeed, inserts
 from dispatcher.feed.rescan import Rescan
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, Document, name_of

@@ -16,8 +16,8 @@ from dispatcher.feed.reader import (
     Stalled,
 )
 from dispatcher.feed.rescan import Rescan
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ, Document, is_heartbeat, make_document

@@ -21,9 +21,9 @@ from dispatcher.commit.tracker import RING_SLOTS
 from dispatcher.conversations.mailbox import JobResult
 from dispatcher.feed.feed import PositionLost
 from dispatcher.feed.rescan import KEPT_IDS, LONG_PASS_DOCUMENTS, Rescan, ScanPass
-from linedesk.compose.dispatcher import make_feed
-from linedesk.compose.private_mongod import EmbeddedMongod
+from linedesk.launch.dispatcher import make_feed
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ, SCHEMA, Document, name_of

@@ -19,8 +19,8 @@ from dispatcher.commit.progress import HeldStore
 from dispatcher.commit.tracker import ProgressSnapshot
 from dispatcher.conversations.mailbox import MANY, Job, JobResult, Wait
 from dispatcher.pool.saver import MOST_MOVED
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope

@@ -12,8 +12,8 @@ from pymongo.database import Database
 
 from dispatcher import timers
 from dispatcher.timers import Timers
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from tests.dispatcher.faults import failing

@@ -18,7 +18,7 @@ from jobworker.record.conversations import ConversationStore, Outbound, numbered
 from jobworker.record.dead_letters import is_sound
 from jobworker.record.schedule import Schedule
 from linedesk import Bot, BotError, TimerEvent
-from linedesk.console.dead_letters import Replays, effect_again, event_again, replay_name
+from linedesk.operate.dead_letters import Replays, effect_again, event_again, replay_name
 from linedesk.store.documents import SCHEDULE, Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.timers import make_timer_document

@@ -35,7 +35,7 @@ from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
 from jobworker.line.rate_limits import RateLimits
 from jobworker.sdk.gated_client import GatedApiClient
-from linedesk.compose.private_mongod import free_port
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.documents import Document
 from linesim import Sim
 from tests import line_openapi

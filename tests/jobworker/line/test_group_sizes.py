@@ -14,7 +14,7 @@ from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.group_sizes import GroupSizes
 from jobworker.line.month import sent_id
-from linedesk.console.overview import Sent, sent_in
+from linedesk.operate.overview import Sent, sent_in
 from linedesk.store.documents import LEASES
 from linesim import Sim
 from linesim.model.world import Group

@@ -18,7 +18,7 @@ from jobworker.line.gate_order import Standing, Ticket, TurnClass
 from jobworker.line.profiles import has_time, is_fresh, profile_of
 from jobworker.record.conversations import ConversationStore
 from linedesk import Bot
-from linedesk.console.conversation import (
+from linedesk.operate.conversation import (
     by_name,
     conversation_summary,
     find_conversation,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from jobworker.line.call_log import SentHere
 from jobworker.line.month import midnight, sent_id
-from linedesk.console.overview import Sent, sent_in
+from linedesk.operate.overview import Sent, sent_in
 
 # Five past midnight in Japan, on the 30th.
 NOW = datetime(2026, 11, 29, 15, 5, tzinfo=UTC)

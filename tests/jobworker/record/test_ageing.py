@@ -11,7 +11,7 @@ from pymongo.errors import OperationFailure
 
 from jobworker.record import dead_letters
 from jobworker.record.dead_letters import NOTICE, Ageing
-from linedesk.console.dead_letters import Replays, event_again, replay_name
+from linedesk.operate.dead_letters import Replays, event_again, replay_name
 from linedesk.store.documents import AUDIT, DEADLETTERS
 from linedesk.store.errors import UNAUTHORIZED
 

@@ -38,8 +38,8 @@ from jobworker.record.dead_letters import DeadLetters, change_of
 from jobworker.record.record import APPLIED
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document

@@ -14,7 +14,7 @@ from jobworker.effects import Send, SendMethod
 from jobworker.errors import MayArriveTwice
 from jobworker.record.dead_letters import anew, is_sound
 from linedesk import Bot
-from linedesk.console.dead_letters import Replays, effect_again, event_again, replay_name
+from linedesk.operate.dead_letters import Replays, effect_again, event_again, replay_name
 from linedesk.store.documents import Document
 from linesim import Sim
 from tests.jobworker.worker_harness import Room, a_send

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from linedesk.cli import main
 from linedesk.doctor.checks import rabbitmq
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import FindingLevel
+from linedesk.launch import main
 from linedesk.settings.settings import load_settings
 from tests.rabbitmq import RabbitMQ
 

@@ -16,8 +16,8 @@ from jobworker.bot.talk import Talk
 from jobworker.errors import WorkerAway
 from jobworker.remote.leader import Attempt
 from linedesk import Bot
-from linedesk.console.acts import Acts
-from linedesk.console.dead_letters import event_again
+from linedesk.operate.acts import Acts
+from linedesk.operate.dead_letters import event_again
 from linedesk.runtime.status_row import UNACCEPTED
 from linedesk.store.control import NO_PAUSES, RELEASED, Control, Pause, Pauses, Scope
 from linedesk.store.documents import name_of

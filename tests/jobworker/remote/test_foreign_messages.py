@@ -10,7 +10,7 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
-from linedesk.console.acts import OperatorControl
+from linedesk.operate.acts import OperatorControl
 from linedesk.runtime.status_row import UNACCEPTED
 from tests.jobworker.remote.house import House, states, until_working
 from tests.jobworker.remote.wire import Gate, Message, Stranger, Wire

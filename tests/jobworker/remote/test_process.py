@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from linedesk.compose.worker import _until_signal
+from linedesk.launch.worker import _until_signal
 from linedesk.runtime.exit_codes import Exit
 from linesim import Sim
 from tests.acceptance.test_service import Said

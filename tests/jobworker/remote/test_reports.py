@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from linedesk import Bot
-from linedesk.cli import status
-from linedesk.console.overview import Read, put_together
+from linedesk.commands import status
+from linedesk.operate.overview import Read, put_together
 from linesim import Sim
 from tests.jobworker.remote.remote_room import a_room, a_worker, amqp, are_working, leave
 from tests.jobworker.worker_harness import Room
-from tests.linedesk.console.hand import NOW, a_desk, a_dispatcher
+from tests.linedesk.operate.hand import NOW, a_desk, a_dispatcher
 from tests.rabbitmq import RabbitMQ
 from tests.waiting import eventually
 

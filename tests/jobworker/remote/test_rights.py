@@ -19,7 +19,7 @@ from pymongo.database import Database
 
 from jobworker.remote.amqp import EXCHANGE, AmqpBroker
 from linedesk import Bot
-from linedesk.cli import main
+from linedesk.launch import main
 from linesim import Sim
 from tests.jobworker.remote.remote_room import a_worker, are_working, leave
 from tests.jobworker.worker_harness import Room

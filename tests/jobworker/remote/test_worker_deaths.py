@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from linedesk.compose import children
+from linedesk.setup import children
 from tests.fork_server import ROOT, Child, nursery
 from tests.jobworker.remote.house import SHORT, House, states
 from tests.jobworker.remote.wire import Message, Wire

@@ -37,7 +37,7 @@ from jobworker.line.hosts import Hosts
 from jobworker.sdk.gated_client import is_send
 from jobworker.sdk.handler import SdkBot
 from linedesk import ApiClient, Bot, GateClosed, NotRunning
-from linedesk.compose.bot import load_bot
+from linedesk.bots.load import load_bot
 from linedesk.settings.errors import SettingsError
 from linesim import Sim
 from linesim.model.world import Bubble

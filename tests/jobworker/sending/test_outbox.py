@@ -30,7 +30,7 @@ from jobworker.sending import conversation_outbox, outbox, outcomes, sender
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
-from linedesk.compose.private_mongod import free_port
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import WITH_OUTBOX, place_of

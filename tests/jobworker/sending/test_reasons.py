@@ -11,9 +11,9 @@ from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
-from linedesk.console.calls import Wanted, newest_calls
-from linedesk.console.dead_letters import Choice, found, summary
-from linedesk.console.events.story import tell
+from linedesk.operate.calls import Wanted, newest_calls
+from linedesk.operate.dead_letters import Choice, found, summary
+from linedesk.operate.events.story import tell
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
 

@@ -39,7 +39,7 @@ from linedesk.backup.restore import (
     write,
 )
 from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, WAITED_IN_HELD, WAITED_IN_OUTBOX
-from linedesk.cli import main
+from linedesk.launch import main
 from linedesk.settings.errors import BackupError, NotImported
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
@@ -332,7 +332,7 @@ def test_an_export_is_of_one_moment_while_others_write(
 STOPS_BEFORE_TIMERS = """
 import sys
 from pymongo.collection import Collection
-from linedesk.cli.main import linedesk
+from linedesk.launch.main import linedesk
 
 insert = Collection.insert_many
 

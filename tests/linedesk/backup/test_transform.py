@@ -28,7 +28,7 @@ from linedesk.backup.transform import (
     WAITING,
     Restored,
 )
-from linedesk.console.dead_letters import effect_again, replay_name
+from linedesk.operate.dead_letters import effect_again, replay_name
 from linedesk.store.documents import (
     CONVERSATIONS,
     DEADLETTERS,

@@ -24,16 +24,16 @@ from pymongo.database import Database
 
 import linesim
 from jobworker.record.dead_letters import NO_LETTER
-from linedesk.cli import main
-from linedesk.compose.private_mongod import free_port
-from linedesk.console.health import DAY_SECONDS
 from linedesk.doctor import line_api
 from linedesk.doctor.checks import certificate, services, space, work
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import FindingLevel
 from linedesk.doctor.line_api import LineApi
+from linedesk.launch import main
+from linedesk.operate.health import DAY_SECONDS
 from linedesk.settings.settings import load_settings
 from linedesk.setup.collections import create_collections, set_audit_age
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
 from linedesk.store.collections import DISPATCHER, MEGABYTE
 from linedesk.store.documents import (
@@ -52,7 +52,7 @@ from linedesk.store.queue.usage import Span
 from linedesk.store.spool.spool import Spool
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess, text_event
-from tests.linedesk.console.hand import a_desk, a_dispatcher
+from tests.linedesk.operate.hand import a_desk, a_dispatcher
 from tests.waiting import eventually
 
 OK, WARN, BAD, SKIP = FindingLevel.OK, FindingLevel.WARN, FindingLevel.BAD, FindingLevel.SKIP

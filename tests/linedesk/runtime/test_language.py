@@ -13,7 +13,7 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
-from linedesk.console.web.gatekeeping import of_browser
+from linedesk.page.gatekeeping import of_browser
 from linedesk.runtime.language import (
     FOLDER,
     VARIABLE,

@@ -16,9 +16,9 @@ from queue import SimpleQueue
 
 import pytest
 
-from linedesk.compose.dispatcher import ExitReason, run_until_end
-from linedesk.compose.process import systemd
-from linedesk.compose.process.systemd import (
+from linedesk.launch.dispatcher import ExitReason, run_until_end
+from linedesk.launch.process import systemd
+from linedesk.launch.process.systemd import (
     LEAST_SECONDS,
     let_time_pass,
     service_from,

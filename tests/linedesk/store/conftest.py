@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from linedesk.compose import children
-from linedesk.compose.private_mongod import EmbeddedMongod, find_mongod, free_port
+from linedesk.setup import children
+from linedesk.setup.private_mongod import EmbeddedMongod, find_mongod, free_port
 from linedesk.store.client import connect
 from linedesk.store.documents import Document, make_document
 from tests.linedesk.store.lagging import LaggingSet, lagging_set

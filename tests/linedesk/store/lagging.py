@@ -13,8 +13,8 @@ from subprocess import DEVNULL, Popen
 import pytest
 from pymongo.errors import PyMongoError
 
-from linedesk.compose import children
-from linedesk.compose.private_mongod import find_mongod, free_port
+from linedesk.setup import children
+from linedesk.setup.private_mongod import find_mongod, free_port
 from linedesk.store.client import Client, connect
 from tests.servers import make_data_folder
 from tests.waiting import eventually

@@ -11,7 +11,7 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
-from linedesk.console.acts import OperatorControl
+from linedesk.operate.acts import OperatorControl
 from linedesk.store.control import NO_PAUSES, NOTHING_STUCK, Pause, Pauses, Scope
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import NotAScope, StoreUnavailable

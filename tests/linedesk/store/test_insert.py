@@ -14,8 +14,8 @@ from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 from pymongo.write_concern import WriteConcern
 
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document

@@ -9,7 +9,7 @@ from linebot.v3 import messaging
 from linebot.v3.messaging.exceptions import NotFoundException
 
 import linesim
-from linedesk.compose.private_mongod import free_port
+from linedesk.setup.private_mongod import free_port
 from linesim.model.deliveries import sign
 from tests.line_openapi import check_answer
 

@@ -12,8 +12,8 @@ from bson import ObjectId
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from linedesk.compose.private_mongod import EmbeddedMongod
 from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_document

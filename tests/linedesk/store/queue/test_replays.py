@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from linedesk.console import dead_letters as replays
-from linedesk.console.dead_letters import Replays, effect_again, event_again, replay_name
+from linedesk.operate import dead_letters as replays
+from linedesk.operate.dead_letters import Replays, effect_again, event_again, replay_name
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import DEADLETTERS, RECVQ, Document
 from linedesk.store.errors import RecvqClosed, StoreUnavailable

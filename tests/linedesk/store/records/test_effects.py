@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from linedesk.console.reading import effects_with_tries
+from linedesk.operate.reading import effects_with_tries
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import effects_of, place_of
 

@@ -9,10 +9,10 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from linedesk.console.reading import found_rows, naming, newest_rows, rows_in
+from linedesk.operate.reading import found_rows, naming, newest_rows, rows_in
 from linedesk.store.documents import CALLS, JOBS, Document
 from linedesk.store.records.rows import MOST_BYTES, MOST_ROWS, documents_of
-from tests.linedesk.console.hand import a_call, a_run
+from tests.linedesk.operate.hand import a_call, a_run
 from tests.rows import put_rows, rows_of
 
 NEWEST = {"$natural": -1}

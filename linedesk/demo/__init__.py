@@ -1,1 +1,0 @@
-"""`linedesk demo`: the real processes, a simulated LINE, and simulated users."""

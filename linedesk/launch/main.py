@@ -1,0 +1,337 @@
+"""The command line: reads settings, sets up the log, and hands over to a package.
+
+A command imports its package when it runs: `linedesk --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click import option
+
+from linedesk.commands.backup_commands import export_command, import_command
+from linedesk.commands.conversation_commands import conversation
+from linedesk.commands.dead_commands import dead
+from linedesk.commands.failure import Command, Speaking
+from linedesk.commands.operator_commands import OPERATOR_COMMANDS
+from linedesk.commands.options import config_option, set_up_logging, verbose_option, with_settings
+
+if TYPE_CHECKING:
+    from linedesk.settings.settings import Settings
+
+EXAMPLES = """\b
+Examples:
+  linedesk demo                    chat with the parrot bot in the browser
+  linedesk demo --once             see one conversation from end to end
+  linedesk demo --bot timer        chat with another bot: timer or reminder
+  linedesk init                    prepare MongoDB; may be run again
+  linedesk up --config line.toml   run all processes on a small server
+  linedesk status --watch          health, rates and waiting events
+  linedesk console                 the same as a web page, http://127.0.0.1:8010/
+  linedesk tail                    events, runs and calls as they happen
+  linedesk trace 01HEV3K9QW        the story of one event, up to LINE's request id
+  linedesk pause main/U4af         hold the events of one conversation
+  linedesk dead list --since 2h    dead letters of the last two hours
+  linedesk conversation show U4af  state, timers and outbox of a user
+  linedesk export /mnt/backup      save conversations, timers and dead letters in one file
+  linedesk doctor                  check everything and show what to do
+"""
+
+
+def _show_version(context: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
+    """Print the versions and end."""
+    if not is_asked or context.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    from linedesk.store.documents import SCHEMA
+
+    click.echo(f"linedesk, version {version('linedesk')}, schema {SCHEMA}")
+    context.exit()
+
+
+@click.group(
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+def linedesk() -> None:
+    """A LINE bot server that loses no event.
+
+    Settings come from environment variables such as LINE_CHANNEL_SECRET, from systemd credentials,
+    or from a TOML file: --config or LINEDESK_CONFIG names it.
+
+    LINEDESK_LANG sets the language of `status`, `doctor` and the page: en or ja.
+    """
+
+
+@linedesk.command(cls=Command)
+@option(
+    "--capped-mb",
+    type=click.IntRange(1, 1_048_576),
+    default=1024,
+    show_default=True,
+    help="Size of the capped collection recvq, if it does not exist yet.",
+)
+@option(
+    "--users",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Also create MongoDB's users, each with the rights that it needs. Write their URIs to "
+    "FOLDER/{admin,frontdesk,dispatcher,operator,console}/MONGODB_URI.",
+)
+@option(
+    "--amqp",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Prepare RabbitMQ instead, on its machine: virtual host, exchange, and users with the "
+    "rights that they need. Write their URLs to FOLDER/{dispatcher,worker}/AMQP_URL.",
+)
+@option(
+    "--new-passwords", is_flag=True, help="With --users or --amqp: give all users new passwords."
+)
+@with_settings
+def init(
+    settings: Settings,
+    capped_mb: int,
+    users: Path | None,
+    amqp: Path | None,
+    new_passwords: bool,
+) -> None:
+    """Prepare MongoDB: replica set, collections, indexes, lease, users. May be run again."""
+    if amqp is not None:
+        from linedesk.settings.settings import require_pika
+
+        require_pika()
+        from linedesk.setup.rabbitmq import init_rabbitmq
+
+        if users is not None:
+            raise click.UsageError(
+                "--amqp prepares RabbitMQ and --users MongoDB: run the command once for each"
+            )
+        init_rabbitmq(settings, amqp, new_passwords=new_passwords)
+        return
+    from linedesk.setup.database import with_server
+    from linedesk.setup.init import init_database
+
+    if new_passwords and users is None:
+        raise click.UsageError("--new-passwords needs --users FOLDER or --amqp FOLDER")
+    if users is None:
+        settings = with_server(settings)
+    init_database(settings, capped_mb=capped_mb, users=users, new_passwords=new_passwords)
+
+
+@linedesk.command(cls=Command)
+@with_settings
+def schema(settings: Settings) -> None:
+    """Print the schema version of the documents in the database."""
+    from linedesk.setup.database import open_database
+    from linedesk.store.collections import require_schema
+
+    with open_database(settings, app_name="linedesk-schema") as database:
+        # Before the first dispatcher runs, an older release cannot misread anything.
+        click.echo(require_schema(database) or 1)
+
+
+@linedesk.command(cls=Command)
+@option(
+    "--share-port",
+    is_flag=True,
+    help="Share the port with other front desks. Start each of them with this option.",
+)
+@with_settings
+def frontdesk(settings: Settings, share_port: bool) -> int:
+    """Receive LINE's webhooks and store them."""
+    from linedesk.launch.processes import frontdesk_process
+
+    return frontdesk_process(settings, share_port=share_port)
+
+
+@linedesk.command(cls=Command)
+@with_settings
+def dispatcher(settings: Settings) -> int:
+    """Run the bot on stored events, in order, within LINE's rate limits."""
+    from linedesk.launch.processes import dispatcher_process
+
+    return dispatcher_process(settings)
+
+
+@linedesk.command(cls=Command)
+@option(
+    "--command",
+    metavar="COMMAND",
+    help="Run handlers written in another language: one program for each thread, with JSON lines "
+    "on standard input and output (docs/reference/worker-contract.md).",
+)
+@with_settings
+def worker(settings: Settings, command: str | None) -> int:
+    """Run the bot's handlers for a dispatcher with DISPATCHER_WORKERS=amqp, on any machine."""
+    from linedesk.launch.processes import worker_process
+
+    return worker_process(settings, command=command)
+
+
+@linedesk.command(cls=Command, hidden=True)
+@with_settings
+def scheduler(settings: Settings) -> None:
+    """Print what to do instead: the dispatcher fires timers."""
+    from linedesk.settings.errors import SettingsError
+
+    # The unit of an earlier release does not restart a process that ends with this exit code.
+    raise SettingsError(
+        [
+            (
+                "the dispatcher fires timers: run `systemctl disable --now linedesk-scheduler` and "
+                "delete SCHEDULER from the settings"
+            )
+        ]
+    )
+
+
+@linedesk.command(cls=Command)
+@with_settings
+def console(settings: Settings) -> int:
+    """Serve the operator's web page, and print its address.
+
+    CONSOLE_HOST and CONSOLE_PORT set the address, http://127.0.0.1:8010/ by default. If other
+    machines can reach the address, CONSOLE_PASSWORD or CONSOLE_TOKEN is required.
+    """
+    from linedesk.launch.console import run_console
+
+    return run_console(settings)
+
+
+SIM_EXAMPLE = """\b
+To make LINE fail, give the simulator rules. DELETE removes all of them:
+  curl http://127.0.0.1:9000/sim/misbehave -H 'content-type: application/json' \\
+    -d '{"rules": [{"outcome": "server_error", "endpoint": "push"}]}'
+  curl -X DELETE http://127.0.0.1:9000/sim/misbehave
+
+\b
+outcome      server_error, html_error, garbage, too_many, monthly_limit,
+             too_many_to_one, too_many_at_once, unauthorized, bad_request,
+             bad_member, close or late
+endpoint     reply, push, multicast, profile, ... (default: all)
+probability  0 to 1 (default: 1)
+count        how often the rule applies (default: without limit)
+seconds      delay of an answer with the outcome late
+"""
+
+
+@linedesk.command(cls=Command, epilog=SIM_EXAMPLE)
+@option(
+    "--port",
+    type=click.IntRange(1, 65_535),
+    default=9000,
+    show_default=True,
+    help="Port of the simulator.",
+)
+@option(
+    "--webhook", metavar="URL", help="Webhook URL of the bot server. Default: the front desk's."
+)
+@option(
+    "--reply-token-seconds",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="How long a reply token is valid.",
+)
+@option("--quota", type=click.IntRange(0), help="Counted messages a month. Default: no limit.")
+@option(
+    "--latency-ms",
+    type=float,
+    default=0.0,
+    help="Time in milliseconds that each answer takes.",
+)
+@option(
+    "--rate-limits/--no-rate-limits",
+    default=True,
+    help="Apply LINE's rate limits (default), or none.",
+)
+@with_settings
+def sim(settings: Settings, **options: Any) -> int:
+    """Run the LINE simulator, with its chat page, on this machine.
+
+    A bot uses the simulator's clock if SIM_CLOCK is http://127.0.0.1:PORT/sim/clock.
+    """
+    from linedesk.launch.processes import sim_process
+
+    return sim_process(settings, **options)
+
+
+@linedesk.command(cls=Command)
+@option(
+    "--bot",
+    type=click.Choice(["parrot", "timer", "reminder"]),
+    default="parrot",
+    show_default=True,
+    help="The bot to chat with.",
+)
+@option("--once", is_flag=True, help="Play one conversation, print it, and end.")
+@option(
+    "--port",
+    type=click.IntRange(1, 65_535),
+    help="Port of the chat page. Default: any free port.",
+)
+def demo(bot: str, once: bool, port: int | None) -> int:
+    """Chat with a bot in the browser, without any set-up.
+
+    Everything runs on this machine, in a temporary folder, with a private mongod. To try timers,
+    move the clock of the chat page forward.
+    """
+    from linedesk.launch.demo import run_demo
+
+    return run_demo(bot, once=once, port=port)
+
+
+@linedesk.command(cls=Command)
+@config_option
+@verbose_option
+def up(config_path: Path | None, verbose: bool) -> int:
+    """Run front desk, dispatcher and a worker together; restart any that ends.
+
+    With MONGODB_URI=embedded the command also runs a private mongod and keeps its data. It prints
+    the addresses of webhook and simulator, then the log of all processes.
+    """
+    from linedesk.launch.up import run_all
+    from linedesk.settings.settings import load_settings
+
+    settings = load_settings(os.environ, config_path=config_path)
+    set_up_logging(settings, verbose=verbose)
+    return run_all(settings, config_path=config_path, verbose=verbose)
+
+
+@linedesk.command(cls=Speaking)
+@config_option
+@verbose_option
+@option("--no-line", is_flag=True, help="Make no calls of LINE's API.")
+@option("--json", "as_json", is_flag=True, help="Print one JSON object, for programs.")
+@option("--strict", is_flag=True, help="Exit with code 1 at a warning, too.")
+def doctor(config_path: Path | None, verbose: bool, no_line: bool, **wish: bool) -> int:
+    """Check everything from end to end, and show what to do.
+
+    Checks settings, bot, clock, MongoDB, disks, processes, certificate and the LINE account. LINE
+    is asked to call the webhook once. Changes nothing. Exit code 1 if any check is bad, else 0.
+    """
+    from linedesk.doctor.doctor import DoctorOptions, run_doctor
+
+    wanted = DoctorOptions(line=not no_line, verbose=verbose, **wish)
+    return run_doctor(os.environ, config_path, wanted)
+
+
+linedesk.add_command(dead)
+linedesk.add_command(conversation)
+linedesk.add_command(export_command)
+linedesk.add_command(import_command)
+for operators in OPERATOR_COMMANDS:
+    linedesk.add_command(operators)

@@ -1,0 +1,730 @@
+"""Judges health: an overview becomes a list of problems, each with the next step. Pure.
+
+This module has all thresholds for operators. `linedesk status`, the console and `linedesk doctor`
+use them, and a test compares them with the alerts in deploy/prometheus. A process judges by itself
+what it reports to systemd and in /readyz.
+
+A problem's texts are in the language of the context in which the problem is made. JSON is English:
+`overview_as_json` sees to it, and other callers make the problems inside `speaking("en")`.
+`about` is an English key in each language; `topic` is its translation.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from jobworker.line.rate_limits import RATE
+from linedesk.operate import processes
+from linedesk.operate.format import as_json, for_long, local, scope_words
+from linedesk.operate.known import known
+from linedesk.operate.overview import LATELY, GateView, Overview, Sent
+from linedesk.operate.processes import WorkerView
+from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, SYSTEMD, UNACCEPTED, UP
+from linedesk.store.collections import MEGABYTE
+from linedesk.store.documents import Document
+from linedesk.store.queue.usage import CLOSE_SHARE, WARN_SHARE
+from linedesk.store.records.waits import Why, code_of
+
+Level = Literal["bad", "warn"]
+LEVELS: tuple[Level, ...] = ("bad", "warn")
+HOUR_SECONDS, DAY_SECONDS = 3_600.0, 86_400.0
+GIGABYTE = 1024 * MEGABYTE
+
+# The thresholds. A problem begins at WARN and is bad at BAD.
+
+# Age of the newest document that the feed has not read. A healthy feed needs milliseconds.
+LAG_WARN_SECONDS, LAG_BAD_SECONDS = 10.0, 60.0
+# Age of the oldest event that is not handled. After a minute an event moves to `held`, and its
+# reply token has expired. An event that waits for ten minutes is with no thread.
+WAIT_WARN_SECONDS, WAIT_BAD_SECONDS = 60.0, 600.0
+# Delay of the next timer. The dispatcher retries within seconds and fails over within ten.
+TIMER_BAD_SECONDS = 60.0
+# Unread share of recvq, 0 to 1, at which the guard warns, and at which it closes recvq.
+UNREAD_WARN_SHARE, UNREAD_BAD_SHARE = WARN_SHARE, CLOSE_SHARE
+# Retention of recvq or the oplog. Above WARN a dispatcher may be down from one evening to the next.
+# Below BAD a failed upgrade may take too long.
+WINDOW_WARN_SECONDS, WINDOW_BAD_SECONDS = 24 * HOUR_SECONDS, 2 * HOUR_SECONDS
+# Events in the spool. Any event there shows that MongoDB takes none.
+SPOOL_WARN_DOCUMENTS = 0
+# Used share of SPOOL_MAX_MB, 0 to 1. Webhooks are refused when all of it is used.
+SPOOL_BAD_SHARE = 0.8
+# Webhooks refused a second. Without a store for them: any. Of slow clients: one in ten seconds,
+# because strangers begin requests that they never end.
+REFUSED_BAD_PER_SECOND, SLOW_BAD_PER_SECOND = 0.0, 0.1
+REFUSED_REASONS = ("store", "overload")
+# Used share of the month's messages, 0 to 1. Pushes beyond it become dead letters.
+QUOTA_WARN_SHARE, QUOTA_BAD_SHARE = 0.9, 1.0
+# Used share of the gate's turns, 0 to 1, while sends wait for a turn.
+GATE_WARN_SHARE = 0.9
+# Dead letters of the last day that were not replayed. Each is an answer that did not arrive.
+LETTERS_WARN_COUNT, LETTERS_WITHIN = 0, LATELY
+# Remaining life of a certificate. Those of Let's Encrypt are renewed 30 days before their end. At
+# three weeks the renewal has failed for a while.
+CERTIFICATE_WARN_SECONDS, CERTIFICATE_BAD_SECONDS = 21 * DAY_SECONDS, 7 * DAY_SECONDS
+# Difference between two clocks. A timer may fire a second late unnoticed. At half of a reply
+# token's minute every reply becomes a push.
+CLOCK_WARN_SECONDS, CLOCK_BAD_SECONDS = 1.0, 30.0
+# Lag of the replica set's majority behind its primary. The front desk waits a second for the
+# majority, then spools.
+REPLICATION_WARN_SECONDS = 1.0
+# Free space on MongoDB's disk beyond the room that recvq and the oplog may still take.
+DISK_WARN_BYTES, DISK_BAD_BYTES = 5 * GIGABYTE, GIGABYTE
+# Free space on the spool's disk beyond SPOOL_MAX_MB (warn), or in all (bad). The spool keeps a log
+# beside the documents, and SQLite a copy while the spool drains.
+SPOOL_SPARE_BYTES = 64 * MEGABYTE
+
+STATUS = mark("`systemctl status {unit}` and its journal show the reason")
+SAME_WORKERS = mark(
+    "install the same release and the same bot on every worker and restart it; the version with "
+    "most threads gets the jobs"
+)
+ACCEPT = mark(
+    "if you deployed it: `linedesk accept {version}`; if not, another program has the worker's "
+    "AMQP_URL: replace it by `linedesk init --amqp FOLDER --new-passwords`"
+)
+# States that end by themselves, or with their worker.
+WORKER_ADVICE = {
+    STOPPING: mark("start another one: `systemctl start linedesk-worker` on a machine without one"),
+    SILENT: mark(
+        "its process hangs, or its connection to RabbitMQ is cut: `systemctl status "
+        "linedesk-worker` on its machine; after 10 s without a message its jobs go to other workers"
+    ),
+    NEW: mark("normal for a moment after its start; otherwise its log shows the reason"),
+}
+RENEW = mark("`certbot renew --dry-run` shows why it is not renewed; see deploy/tls for the hook")
+# The names of the levels in the command line and on the page, and the sign beside the colour.
+NAMES: dict[Level | None, str] = {
+    "bad": mark("Critical"),
+    "warn": mark("Warning"),
+    None: mark("OK"),
+}
+SIGNS: dict[Level | None, str] = {"bad": "✕", "warn": "▲", None: "●"}
+# The keys in `about`.
+TOPICS = (
+    *(mark("frontdesk"), mark("dispatcher"), mark("workers"), mark("threads")),
+    *(mark("database"), mark("recvq"), mark("oplog"), mark("spool"), mark("lag"), mark("queue")),
+    *(mark("waiting"), mark("paused"), mark("answers"), mark("dead letters"), mark("timers")),
+    *(mark("LINE"), mark("gate"), mark("quota"), mark("certificate")),
+)
+# Where no process has ever written a row.
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class HealthProblem:
+    """One thing that is not as it should be."""
+
+    level: Level
+    """bad: something has stopped or will stop soon; warn: look at it when there is time."""
+    about: str
+    """One of TOPICS."""
+    saw: str
+    do: str
+
+    @property
+    def name(self) -> str:
+        """Warning or Critical, translated."""
+        return _(NAMES[self.level])
+
+    @property
+    def topic(self) -> str:
+        """The part of the system that has the problem, translated."""
+        return _(self.about)
+
+    @property
+    def sign(self) -> str:
+        """The level without a colour."""
+        return SIGNS[self.level]
+
+
+def worst_of(problems: Sequence[HealthProblem]) -> Level | None:
+    """Return the worst level; None without problems."""
+    levels = {one.level for one in problems}
+    return next((level for level in LEVELS if level in levels), None)
+
+
+def name_of_health(problems: Sequence[HealthProblem]) -> str:
+    """Return the name of the worst level: Critical, Warning or OK, translated."""
+    return _(NAMES[worst_of(problems)])
+
+
+def problems_of(seen: Overview) -> list[HealthProblem]:
+    """Return all problems, the worst first."""
+    facts = (
+        *_database(seen),
+        *_processes(seen),
+        *_workers(seen),
+        *_stores(seen),
+        *_queue(seen),
+        *_line(seen),
+        *(paused(row) for row in seen.pauses),
+        stuck_conversations(seen.waiting, seen.at),
+        *_left_over(seen),
+        *_front_desk(seen),
+    )
+    found = [one for one in facts if one is not None]
+    return sorted(found, key=lambda one: LEVELS.index(one.level))
+
+
+def overview_as_json(seen: Overview) -> Document:
+    """Return an overview for programs, in English, its problems under the name `wrong`."""
+    with speaking(DEFAULT):
+        return {**seen.as_json(), "wrong": as_json(problems_of(seen))}
+
+
+# One function for each fact: its problem, or None where all is well.
+
+
+def absent(
+    role: str, saw: str, *, started_by: str | None = SYSTEMD, has_ended: bool = False
+) -> HealthProblem:
+    """No process of a role runs. The advice is a restart, which also ends a process that hangs.
+
+    `started_by` is what started the processes here: systemd, up, hand or UNKNOWN. `has_ended`: all
+    of them have ended in good order.
+    """
+    unit, reason = unit_of(role), reason_at(role, started_by)
+    if started_by == UP and has_ended:
+        do = _("start `linedesk up`")
+    elif started_by == UP:
+        do = _("stop `linedesk up` and start it again; {reason}").format(reason=reason)
+    elif started_by == HAND:
+        do = _("start it again: `python -m {module}`; {reason}").format(module=role, reason=reason)
+    elif started_by == UNKNOWN:
+        do = _("start linedesk: `linedesk up`, or by systemd `systemctl start linedesk.target`")
+    else:
+        do = _("`systemctl restart {unit}`; {reason}").format(unit=unit, reason=reason)
+    return HealthProblem("bad", role, saw, do)
+
+
+def reason_at(role: str, started_by: str | None) -> str:
+    """Return where the reason is found why a process ended or hangs."""
+    if started_by == UP:
+        return _("the output of `linedesk up` shows the reason")
+    if started_by in (HAND, UNKNOWN):
+        return _("the log of the {role} shows the reason").format(role=_(role))
+    return _(STATUS).format(unit=unit_of(role))
+
+
+def lag(documents: float, seconds: float) -> HealthProblem | None:
+    """Stored events that the feed has not read."""
+    if seconds <= LAG_WARN_SECONDS:
+        return None
+    saw = _("{events} not read yet, the oldest waits for {time}").format(
+        events=_events(documents), time=for_long(seconds)
+    )
+    level: Level = "bad" if seconds > LAG_BAD_SECONDS else "warn"
+    return HealthProblem(level, "lag", saw, _("the dispatcher's log shows what delays the feed"))
+
+
+def oldest_event(seconds: float) -> HealthProblem | None:
+    """The wait of the oldest event that is not paused."""
+    if seconds <= WAIT_WARN_SECONDS:
+        return None
+    level: Level = "bad" if seconds > WAIT_BAD_SECONDS else "warn"
+    saw = _("the oldest event waits for {time}").format(time=for_long(seconds))
+    do = _(
+        "check that LINE answers and that handlers are fast; `linedesk status` lists the waiting "
+        "conversations with the reasons"
+    )
+    return HealthProblem(level, "queue", saw, do)
+
+
+def unread(share: float, *, is_closed: bool = False) -> HealthProblem | None:
+    """The unread share of recvq, 0 to 1, and whether its guard has closed it."""
+    do = _("find out why the dispatcher is behind: check that it runs and that LINE answers")
+    if is_closed:
+        saw = _(
+            "closed: it is full of unread events or damaged; the front desk stores in its spool"
+        )
+        return HealthProblem("bad", "recvq", saw, do)
+    unread = f"{share:.0%}"
+    if share >= UNREAD_BAD_SHARE:
+        saw = _("{share} of recvq is unread: it is closed, and the spool fills")
+        return HealthProblem("bad", "recvq", saw.format(share=unread), do)
+    if share >= UNREAD_WARN_SHARE:
+        saw = _("{share} of recvq is unread, it closes at {limit}")
+        saw = saw.format(share=unread, limit=f"{UNREAD_BAD_SHARE:.0%}")
+        return HealthProblem("warn", "recvq", saw, do)
+    return None
+
+
+def window_level(seconds: float) -> Level | None:
+    """Return the level of a retention of recvq or the oplog; None where it is long enough."""
+    if seconds >= WINDOW_WARN_SECONDS:
+        return None
+    return "warn" if seconds >= WINDOW_BAD_SECONDS else "bad"
+
+
+def window(about: str, seconds: float, *, behind_seconds: float) -> HealthProblem | None:
+    """The time for which recvq or the oplog still keeps unfinished events.
+
+    A backlog that is handled quickly raises the rate for a while. A short retention is therefore
+    critical only while the dispatcher is behind.
+    """
+    level = window_level(seconds)
+    if level is None:
+        return None
+    if behind_seconds <= WAIT_WARN_SECONDS:
+        level = "warn"
+    saw = _("retention left: {time} at the present rate").format(time=for_long(seconds))
+    return HealthProblem(level, about, saw, _("`linedesk doctor` shows how to enlarge it"))
+
+
+def no_spool(saw: str | None = None) -> HealthProblem:
+    """The front desk has no store besides MongoDB."""
+    saw = saw or _("no spool: webhooks are refused while MongoDB is down")
+    do = _("the front desk's log shows the reason; see SPOOL_PATH")
+    return HealthProblem("warn", "spool", saw, do)
+
+
+def spooled(
+    documents: float, *, used_bytes: float, most_bytes: float, oldest_seconds: float | None = None
+) -> HealthProblem | None:
+    """The events in the spool; `most_bytes` is SPOOL_MAX_MB, 0 where it is not known."""
+    if documents <= SPOOL_WARN_DOCUMENTS:
+        return None
+    is_full = bool(most_bytes) and used_bytes > SPOOL_BAD_SHARE * most_bytes
+    do = _(
+        "the spool empties once MongoDB confirms writes and recvq has room; check both and the "
+        "front desk"
+    )
+    saw = _("{events} in the spool").format(events=_events(documents))
+    if oldest_seconds:
+        saw = _("{events} in the spool, the oldest waits for {time}").format(
+            events=_events(documents), time=for_long(oldest_seconds)
+        )
+    return HealthProblem("bad" if is_full else "warn", "spool", saw, do)
+
+
+def _also(saw: str, waiting: str) -> str:
+    """Return a problem together with the sends that wait for its end, if there are any."""
+    return _("{problem}; {waiting}").format(problem=saw, waiting=waiting) if waiting else saw
+
+
+def token_refused(waiting: str = "") -> HealthProblem:
+    """LINE answers 401; `waiting` describes the sends that wait for a new token."""
+    do = _(
+        "issue a new token in LINE's console (developers.line.biz, Messaging API), put it into "
+        "the credentials and restart the dispatcher"
+    )
+    saw = _("LINE refuses LINE_CHANNEL_ACCESS_TOKEN")
+    return HealthProblem("bad", "LINE", _also(saw, waiting), do)
+
+
+def quota(
+    used: float, most: float, *, closed_since: datetime | None = None
+) -> HealthProblem | None:
+    """The counted messages of this month beside those that the plan allows.
+
+    `closed_since`: when LINE began to refuse pushes.
+    """
+    saw = _("{used} of {most} messages are used this month").format(
+        used=f"{used:,.0f}", most=f"{most:,.0f}"
+    )
+    if closed_since is not None:
+        do = _(
+            "pushes become dead letters until the month ends in Japan; replies are free; raise the "
+            "plan in LINE's console, then run `linedesk dead replay --cause quota`"
+        )
+        since = _("LINE takes no push since {at}: {used}").format(at=local(closed_since), used=saw)
+        return HealthProblem("bad", "quota", since, do)
+    if used < QUOTA_WARN_SHARE * most:
+        return None
+    do = _(
+        "pushes beyond it become dead letters until the month's end; replies are free; raise the "
+        "plan in LINE's console"
+    )
+    return HealthProblem("bad" if used >= QUOTA_BAD_SHARE * most else "warn", "quota", saw, do)
+
+
+def sent_words(sent: Sent) -> str:
+    """Return what LINE accepted, by kind."""
+    words = _("replies {replies} (free), pushes {pushes}, groups {groups}")
+    return words.format(**{kind: f"{count:,}" for kind, count in vars(sent).items()})
+
+
+def gate(one: GateView) -> HealthProblem | None:
+    """The cost of the gate's settings while the gate is busy and sends wait for a turn."""
+    if (one.use or 0.0) < GATE_WARN_SHARE or not one.waiting or not one.turns_per_second:
+        return None
+    # Both are of the last ten seconds.
+    most = one.turns_per_second / (one.use or 1.0)
+    values = {
+        "host": one.host,
+        "share": f"{one.use:.0%}",
+        "calls": f"{one.waiting:,.0f}",
+        "most": f"{most:,.3g}",
+        "times": f"{RATE / most:,.0f}",
+    }
+    if 2 * most > RATE:
+        saw = _(
+            "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
+            "most {most} calls a second pass"
+        )
+        do = _("this is close to LINE's limit: make fewer calls; see docs/how-to/capacity.md")
+        return HealthProblem("warn", "gate", saw.format(**values), do)
+    saw = _(
+        "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
+        "most {most} calls a second pass, LINE allows {times} times as many"
+    )
+    do = _(
+        "raise LINE_CONCURRENCY for more calls at the same time, or lower "
+        "LINE_ACCESS_INTERVAL_MS for earlier starts; see docs/how-to/capacity.md"
+    )
+    return HealthProblem("warn", "gate", saw.format(**values), do)
+
+
+def unsent(count: float, oldest_seconds: float) -> HealthProblem | None:
+    """Decided answers that LINE has not taken."""
+    if not count or oldest_seconds <= WAIT_WARN_SECONDS:
+        return None
+    do = _(
+        "check that LINE answers and that the gate is not busy; the waiting conversations show "
+        "the reasons"
+    )
+    return HealthProblem("warn", "answers", unsent_words(count, oldest_seconds), do)
+
+
+def unsent_words(count: float, oldest_seconds: float | None) -> str:
+    """Return how many answers wait for LINE, and for how long."""
+    number = f"{count:,.0f}"
+    if not oldest_seconds:
+        return ngettext(
+            "{count} answer waits to be sent", "{count} answers wait to be sent", round(count)
+        ).format(count=number)
+    return ngettext(
+        "{count} answer waits to be sent, the oldest for {time}",
+        "{count} answers wait to be sent, the oldest for {time}",
+        round(count),
+    ).format(count=number, time=for_long(oldest_seconds))
+
+
+def line_fails(host: str, *, next_try_seconds: float | None, waiting: str = "") -> HealthProblem:
+    """The breaker of a host is open; `waiting` describes the sends that wait."""
+    saw = _("LINE fails ({host} host), {next_try}").format(
+        host=host, next_try=next_try_words(next_try_seconds)
+    )
+    do = _("sends wait and are not lost; `linedesk calls --failed` lists the failures")
+    return HealthProblem("bad", "LINE", _also(saw, waiting), do)
+
+
+def next_try_words(seconds: float | None) -> str:
+    """Return when LINE is called again while it fails."""
+    if seconds is None:
+        return _("linedesk tries a single call now and then")
+    if seconds >= 1:
+        return _("next try in {time}").format(time=for_long(seconds))
+    return _("next try now")
+
+
+def paused(row: Mapping[str, Any]) -> HealthProblem:
+    """A pause; `row` is one of `Overview.pauses`."""
+    at, by, why = row.get("at"), row.get("by"), row.get("why")
+    saw = scope_words(row.get("channel"), row.get("key"))
+    if isinstance(at, datetime):
+        saw = _("{scope} since {at}").format(scope=saw, at=local(at))
+    if by:
+        saw = _("{pause} by {name}").format(pause=saw, name=by)
+    if why:
+        saw = _("{pause}: {reason}").format(pause=saw, reason=why)
+    level: Level = "bad" if row.get("everything") else "warn"
+    do = _("new events are held until you resume: `linedesk resume {scope}`")
+    return HealthProblem(level, "paused", saw, do.format(scope=row["scope"]))
+
+
+def stuck_conversations(
+    waiting: Sequence[Mapping[str, Any]], now: datetime
+) -> HealthProblem | None:
+    """One problem for all conversations that wait too long, with the reason of the longest wait.
+
+    `waiting` has rows with channel, key, since and why, one or several of a conversation. Paused
+    conversations do not count.
+    """
+    oldest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
+    for row in sorted(waiting, key=lambda row: _waited(row, now)):
+        if code_of(row.get("why")) != Why.PAUSED and _waited(row, now) > WAIT_BAD_SECONDS:
+            oldest[row.get("channel"), row.get("key")] = row
+    if not oldest:
+        return None
+    first = max(oldest.values(), key=lambda row: _waited(row, now))
+    scope = f"{first.get('channel')}/{first.get('key')}"
+    why = first.get("why")
+    saw = _("{scope} waits for {time}: {reason}").format(
+        scope=scope,
+        time=for_long(_waited(first, now)),
+        reason=known(why) if why else _("no reason known"),
+    )
+    do = _(
+        "`linedesk conversation show {scope}` shows details; `linedesk release {scope}` gives up "
+        "the stuck event or send"
+    )
+    return HealthProblem("warn", "waiting", _and_more(saw, len(oldest)), do.format(scope=scope))
+
+
+def _and_more(first: str, count: int) -> str:
+    """Return the first of so many, with the number of the others."""
+    if count < 2:
+        return first
+    return _("{first} (and {count} more)").format(first=first, count=count - 1)
+
+
+def _waited(row: Mapping[str, Any], now: datetime) -> float:
+    since = row.get("since")
+    return (now - since).total_seconds() if isinstance(since, datetime) else 0.0
+
+
+def dead_letters(count: int) -> HealthProblem | None:
+    """The dead letters of LETTERS_WITHIN that were not replayed."""
+    if count <= LETTERS_WARN_COUNT:
+        return None
+    do = _("`linedesk dead list --since 1d` lists them with their causes; replay or drop them")
+    saw = _("{count} in the last 24 h, not replayed").format(count=f"{count:,}")
+    return HealthProblem("warn", "dead letters", saw, do)
+
+
+def late_timer(seconds: float, *, started_by: str | None = SYSTEMD) -> HealthProblem | None:
+    """The delay of the next timer."""
+    if seconds <= TIMER_BAD_SECONDS:
+        return None
+    saw = _("the next timer is late by {time}").format(time=for_long(seconds))
+    return HealthProblem("bad", "timers", saw, reason_at(processes.DISPATCHER, started_by))
+
+
+def certificate(left: timedelta) -> HealthProblem | None:
+    """The remaining life of the front desk's certificate."""
+    seconds = left.total_seconds()
+    if seconds >= CERTIFICATE_WARN_SECONDS:
+        return None
+    if seconds <= 0:
+        do = _("LINE sends no webhooks: {renew}").format(renew=_(RENEW))
+        return HealthProblem("bad", "certificate", _("the certificate has expired"), do)
+    saw = _("the certificate expires in {time}").format(time=for_long(seconds))
+    level: Level = "bad" if seconds < CERTIFICATE_BAD_SECONDS else "warn"
+    return HealthProblem(level, "certificate", saw, _(RENEW))
+
+
+def broker_away(words: str) -> HealthProblem:
+    """The dispatcher cannot use RabbitMQ; `words` is the reason."""
+    do = _(
+        "events wait and are not lost; check RabbitMQ (`systemctl status rabbitmq-server`, "
+        "`rabbitmq-diagnostics alarms`) and AMQP_URL; `linedesk doctor` shows more"
+    )
+    return HealthProblem("bad", "workers", known(words), do)
+
+
+def no_worker(found: Sequence[WorkerView]) -> HealthProblem:
+    """No connected worker gets jobs, or no worker is connected."""
+    if not found:
+        saw = _("no worker is connected: events wait")
+        do = _(
+            "start one: `systemctl start linedesk-worker` on its machine; its log shows the reason"
+        )
+        return HealthProblem("bad", "workers", saw, do)
+    first = _lasting_first(found)
+    saw = _("no worker gets jobs: events wait; {name}: {state}").format(
+        name=first.name, state=known(first.state)
+    )
+    return HealthProblem("bad", "workers", saw, _advice(first))
+
+
+def idle_worker(found: Sequence[WorkerView]) -> HealthProblem | None:
+    """One problem for all workers that get no jobs although they do not stop."""
+    idle = [one for one in found if not one.is_working and one.state != STOPPING]
+    if not idle:
+        return None
+    first = _lasting_first(idle)
+    saw = _("{name} gets no jobs: {state}").format(name=first.name, state=known(first.state))
+    level: Level = "bad" if first.state == UNACCEPTED else "warn"
+    return HealthProblem(level, "workers", _and_more(saw, len(idle)), _advice(first))
+
+
+def _advice(worker: WorkerView) -> str:
+    if worker.state == UNACCEPTED:
+        return _(ACCEPT).format(version=shlex.quote(worker.bot))
+    return _(WORKER_ADVICE.get(worker.state, SAME_WORKERS))
+
+
+def _lasting_first(found: Sequence[WorkerView]) -> WorkerView:
+    """Return the first worker that waits for an operator, else one whose state does not end by
+    itself, else the first.
+    """
+    return min(found, key=lambda one: (one.state != UNACCEPTED, one.state in WORKER_ADVICE))
+
+
+def _events(count: float) -> str:
+    return ngettext("{count} event", "{count} events", round(count)).format(count=f"{count:,.0f}")
+
+
+def unit_of(role: str) -> str:
+    """Return the name of the role's systemd service."""
+    return f"linedesk-{role}"
+
+
+# The same facts, read from an overview.
+
+
+def _database(seen: Overview) -> Iterator[HealthProblem]:
+    if not seen.is_initialised:
+        saw = _("the database has no linedesk collections")
+        do = _("check MONGODB_URI and MONGODB_DATABASE; `linedesk init` makes the collections")
+        yield HealthProblem("bad", "database", saw, do)
+
+
+def started_by(found: Sequence[processes.Process], role: str) -> str | None:
+    """Return what started the processes of a role; where none is known, what started any process.
+
+    None where only processes of older releases ran, which do not report it.
+    """
+    known = sorted(found, key=lambda one: (one.role != role, one.silent_seconds))
+    if not known:
+        return UNKNOWN
+    return next((one.started_by for one in known if one.started_by is not None), None)
+
+
+def _processes(seen: Overview) -> Iterator[HealthProblem]:
+    here = {one.role for one in seen.processes if one.is_fresh}
+    for role in processes.ROLES:
+        if role not in here:
+            saw, how = _last_seen(seen, role), started_by(seen.processes, role)
+            yield absent(role, saw, started_by=how, has_ended=_have_ended(seen.processes))
+    for one in seen.processes:
+        if not one.is_fresh and one.state != processes.ENDED and one.role in here:
+            saw = _("process {pid} on {host}: last seen {time} ago").format(
+                pid=one.pid, host=one.host, time=for_long(one.silent_seconds)
+            )
+            do = _("it hangs, has ended or cannot reach MongoDB; {reason}").format(
+                reason=reason_at(one.role, one.started_by)
+            )
+            yield HealthProblem("bad", one.role, saw, do)
+    for one in seen.killed[:1]:
+        # Its counters began anew, so what they told is forgotten.
+        saw = _("process {pid} on {host} was killed or crashed {time} ago; another one runs")
+        saw = saw.format(pid=one.pid, host=one.host, time=for_long(one.silent_seconds))
+        do = reason_at(one.role, one.started_by)
+        yield HealthProblem("warn", one.role, _and_more(saw, len(seen.killed)), do)
+    if processes.DISPATCHER in here and seen.obeyed is None:
+        saw = _("no dispatcher holds the lease")
+        do = _("a standby takes over within 5 s; if not, the dispatcher's log shows the reason")
+        yield HealthProblem("bad", processes.DISPATCHER, saw, do)
+
+
+def _have_ended(found: Sequence[processes.Process]) -> bool:
+    return all(one.state == processes.ENDED for one in found)
+
+
+def _last_seen(seen: Overview, role: str) -> str:
+    silent = next((one for one in seen.processes if one.role == role), None)
+    if silent is None:
+        return _("no {role} is running").format(role=_(role))
+    if silent.state == processes.ENDED:
+        saw = _("no {role} is running; {pid} on {host} ended {at}")
+    else:
+        saw = _("no {role} is running; {pid} on {host} was last seen {at}")
+    return saw.format(role=_(role), pid=silent.pid, host=silent.host, at=local(silent.at))
+
+
+def _workers(seen: Overview) -> Iterator[HealthProblem | None]:
+    workers = seen.workers
+    if workers is None:
+        return
+    if workers.broker:
+        yield broker_away(workers.broker)
+    elif not workers.working:
+        yield no_worker(workers.processes)
+    else:
+        yield idle_worker(workers.processes)
+
+
+def _stores(seen: Overview) -> Iterator[HealthProblem | None]:
+    queue, spool = seen.queue, seen.spool
+    yield unread(queue.unread_share or 0.0, is_closed=queue.is_closed)
+    if spool is not None and not spool.is_available:
+        yield no_spool()
+    if spool is not None:
+        most, oldest = spool.max_bytes or 0.0, spool.oldest_seconds
+        used = spool.bytes
+        yield spooled(spool.documents, used_bytes=used, most_bytes=most, oldest_seconds=oldest)
+
+
+def _queue(seen: Overview) -> Iterator[HealthProblem | None]:
+    queue, threads = seen.queue, seen.threads
+    yield lag(queue.lag_documents or 0.0, queue.lag_seconds or 0.0)
+    # A dispatcher of an older release does not report the first one.
+    oldest = queue.oldest_seconds if queue.unpaused_seconds is None else queue.unpaused_seconds
+    yield oldest_event(oldest or 0.0)
+    if not is_line_away(seen):
+        yield unsent(queue.outbox_effects or 0.0, queue.oldest_send_seconds or 0.0)
+    if threads.all and threads.busy == threads.all and queue.in_hand:
+        do = _("handlers are slow, or DISPATCHER_THREADS is too small")
+        saw = _("all {count} threads are busy").format(count=f"{threads.all:,.0f}")
+        yield HealthProblem("warn", "threads", saw, do)
+    for about, seconds in (
+        ("recvq", queue.recvq_left_seconds),
+        ("oplog", queue.oplog_left_seconds),
+    ):
+        if seconds is not None:
+            yield window(about, seconds, behind_seconds=queue.behind_seconds or 0.0)
+
+
+def is_line_away(seen: Overview) -> bool:
+    """Return whether sends wait because LINE fails or refuses the token."""
+    return seen.token_refused or any(one.breaker_open for one in seen.gates)
+
+
+def _unsent(seen: Overview) -> str:
+    count = seen.queue.outbox_effects
+    return unsent_words(count, seen.queue.oldest_send_seconds) if count else ""
+
+
+def _line(seen: Overview) -> Iterator[HealthProblem | None]:
+    if seen.token_refused:
+        yield token_refused(waiting=_unsent(seen))
+    for one in seen.gates:
+        if one.breaker_open and not seen.token_refused:
+            waiting = _unsent(seen) if one.host == seen.gates[0].host else ""
+            yield line_fails(one.host, next_try_seconds=one.next_try_seconds, waiting=waiting)
+        elif not seen.token_refused:
+            yield gate(one)
+    month = seen.quota
+    if month is not None and month.used is not None and month.messages is not None:
+        yield quota(month.used, month.messages, closed_since=month.closed_since)
+
+
+def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:
+    yield dead_letters(seen.letters_lately)
+    if seen.threads.abandoned:
+        saw = ngettext(
+            "{count} handler has not returned since the start",
+            "{count} handlers have not returned since the start",
+            round(seen.threads.abandoned),
+        ).format(count=f"{seen.threads.abandoned:,.0f}")
+        do = _("the log names them; the dispatcher restarts once all its threads are lost")
+        yield HealthProblem("warn", "threads", saw, do)
+    late = -(seen.figures[processes.DISPATCHER].number("nextTimerSeconds") or 0.0)
+    yield late_timer(late, started_by=started_by(seen.processes, processes.DISPATCHER))
+
+
+def _front_desk(seen: Overview) -> Iterator[HealthProblem | None]:
+    desk = seen.figures[processes.FRONTDESK]
+    refused = sum(desk.rate("refusedRequests", reason) or 0.0 for reason in REFUSED_REASONS)
+    slow = desk.rate("refusedRequests", "slow") or 0.0
+    if refused > REFUSED_BAD_PER_SECOND or slow > SLOW_BAD_PER_SECOND:
+        saw = _("{rate} webhooks a second are refused and may be lost").format(
+            rate=f"{refused + slow:.1f}"
+        )
+        do = _("its log shows the reasons; store: check both disks; overload: add a front desk")
+        yield HealthProblem("bad", processes.FRONTDESK, saw, do)
+    if desk.rate("refusedRequests", "signature"):
+        saw = _("requests with a wrong signature are refused")
+        do = _("check that LINE_CHANNEL_SECRET belongs to this channel")
+        yield HealthProblem("warn", processes.FRONTDESK, saw, do)
+    ends = desk.number("certificateEndsSeconds")
+    if ends is not None:
+        yield certificate(timedelta(seconds=ends - seen.at.timestamp()))

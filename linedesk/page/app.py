@@ -1,0 +1,125 @@
+"""The console's FastAPI app: its routes, its static files, and its pages for errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from pymongo.database import Database
+from starlette.exceptions import HTTPException
+
+from linedesk.operate.errors import ConsoleError
+from linedesk.page.actions import act_routes
+from linedesk.page.auth import GUESS_SECONDS
+from linedesk.page.browse import browse_routes
+from linedesk.page.gatekeeping import BODY_SECONDS, Gatekeeper
+from linedesk.page.letters import letter_routes
+from linedesk.page.live import Away
+from linedesk.page.page_context import Console, PageContext
+from linedesk.page.pages import OVERVIEW_SECONDS, page_routes, wants_json
+from linedesk.runtime.language import DEFAULT, mark, speaking
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.metrics import Refusals
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+MEDIA_TYPES["svg"] = "image/svg+xml"
+UNKNOWN = mark("Not found")
+
+
+def create_app(
+    console: Console,
+    *,
+    reading: Database[Any],
+    acting: Database[Any] | None = None,
+    guess_seconds: float = GUESS_SECONDS,
+    body_seconds: float = BODY_SECONDS,
+    overview_seconds: float = OVERVIEW_SECONDS,
+) -> FastAPI:
+    """Return the app on one database. Pages and threads end with its lifespan.
+
+    Refused requests are counted in `app.state.refusals`, which the server logs.
+
+    A wrong guess takes `guess_seconds`, a slow form ends after `body_seconds`, and all viewers
+    together cost one read of the overview in `overview_seconds`. `acting` is the same database on
+    the primary where `reading` may be on a secondary. Raises UnknownLanguage.
+    """
+    context = PageContext(
+        console,
+        reading=reading,
+        acting=reading if acting is None else acting,
+        guess_seconds=guess_seconds,
+    )
+
+    refusals = Refusals(log)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        refusals.tell()
+        context.close()
+
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.refusals = refusals
+    app.add_middleware(
+        Gatekeeper,
+        names=context.names,
+        doorkeeper=context.doorkeeper,
+        refusals=refusals,
+        body_seconds=body_seconds,
+        language=context.language,
+    )
+    app.include_router(page_routes(context, overview_seconds=overview_seconds))
+    for routes in (browse_routes, letter_routes, act_routes):
+        app.include_router(routes(context))
+    app.include_router(_files())
+    _explain(app, context)
+    return app
+
+
+def _explain(app: FastAPI, context: PageContext) -> None:
+    """Add the pages for errors, and the JSON for programs, which is English."""
+
+    @app.exception_handler(Away)
+    async def away(request: Request, error: Away) -> Response:
+        if wants_json(request):
+            return JSONResponse({"error": str(error)}, 503)
+        return context.away(request, error)
+
+    @app.exception_handler(ConsoleError)
+    async def unknown(request: Request, error: ConsoleError) -> Response:
+        if wants_json(request):
+            with speaking(DEFAULT):
+                return JSONResponse({"error": list(error.problems)}, 404)
+        told = {"problems": error.problems, "heading": _(UNKNOWN)}
+        return context.page(request, "unknown.html", told, status=404)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        is_unknown = error.status_code == 404
+        problem = _("there is no such page") if is_unknown else _(str(error.detail))
+        told = {"problems": [problem], "heading": _(UNKNOWN) if is_unknown else _("Not done")}
+        return context.page(request, "unknown.html", told, status=error.status_code)
+
+
+def _files() -> APIRouter:
+    """Return the routes of the static files, which are read once."""
+    router = APIRouter()
+    for file in resources.files("linedesk.page").joinpath("static").iterdir():
+        media_type = MEDIA_TYPES[file.name.rpartition(".")[2]]
+        serve = _file(file.read_bytes(), media_type)
+        router.add_api_route(f"/static/{file.name}", serve, methods=["GET"])
+    return router
+
+
+def _file(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:
+    async def serve() -> Response:
+        return Response(content, headers={"cache-control": "no-cache"}, media_type=media_type)
+
+    return serve

@@ -1,0 +1,250 @@
+"""The protection of every page: known host names, logins, headers, small bodies, same-site forms.
+
+A page on another site can make a browser send requests here, with the visitor's password, and by
+its own DNS even read the answers. The console therefore answers only for its own host names, and
+accepts forms only from its own pages. It also chooses the language of each request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from linedesk.page.auth import Doorkeeper, TooManyGuesses, Visitor
+from linedesk.runtime.language import DEFAULT, LANGUAGES, gettext, language, mark, speaking
+from linedesk.runtime.metrics import Refusals
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+EVERYWHERE = ("0.0.0.0", "::")
+MOST_BODY_BYTES = 256 * 1024
+# From the end of the head to the end of the body.
+BODY_SECONDS = 5.0
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+# The media types of answers in the language of the request; JSON is English.
+TEXTS = ("text/html", "text/plain")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+# A browser asks for name and password, in UTF-8 (RFC 7617).
+BASIC = 'Basic realm="linedesk", charset="UTF-8"'
+# A proxy that forwards a request sends one of them.
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+
+
+@dataclass(frozen=True)
+class Names:
+    """The host names of the console, and whether it answers requests from a proxy."""
+
+    host: str = "127.0.0.1"
+    url: str | None = None
+    open_to_proxies: bool = False
+
+    def knows(self, host: str) -> bool:
+        """Return whether a Host header, with or without a port, names this console."""
+        name = host_name(host)
+        if name in {*LOOPBACK_NAMES, self.host.lower()} - {*EVERYWHERE}:
+            return True
+        if self.url is not None and name == (urlsplit(self.url).hostname or ""):
+            return True
+        # Another site's DNS can give a name any address, but cannot turn an address into a name.
+        return self.host in EVERYWHERE and _is_address(name)
+
+
+class Gatekeeper:
+    """ASGI middleware around the whole app. `language` is LINEDESK_LANG; None: the browser's."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        names: Names,
+        doorkeeper: Doorkeeper,
+        refusals: Refusals,
+        *,
+        body_seconds: float = BODY_SECONDS,
+        language: str | None = None,
+    ) -> None:
+        self._app = app
+        self._language = language
+        self._refusals = refusals
+        self._names = names
+        self._doorkeeper = doorkeeper
+        self._body_seconds = body_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request, or pass it on; add the headers of every answer."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        wanted = Headers(scope=scope).get("accept-language", "")
+        with speaking(self._language or of_browser(wanted)):
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._note(message["status"], scope)
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+                if headers.get("content-type", "").startswith(TEXTS):
+                    headers["content-language"] = language()
+                    headers.add_vary_header("accept-language")
+            await send(message)
+
+        refused = refusal(scope["method"], Headers(scope=scope), self._names)
+        if refused is None:
+            refused = await self._unknown(scope)
+        if refused is None and scope["method"] not in SAFE_METHODS:
+            try:
+                if (whole := await _whole(receive, self._body_seconds)) is None:
+                    return
+                receive = whole
+            except TimeoutError:
+                refused = 408, mark("The form did not arrive in time.")
+        app = self._app if refused is None else self._plain(*refused)
+        await app(scope, receive, send_with_headers)
+
+    def _note(self, status: int, scope: Scope) -> None:
+        """Log the error of a client, but not the requested path of a stranger."""
+        # A browser asks for the password only after a request without one.
+        is_question = status == 401 and "authorization" not in Headers(scope=scope)
+        if 400 <= status < 500 and not is_question:
+            self._refusals.note(f"{status} {HTTPStatus(status).phrase}", client_of(scope))
+
+    async def _unknown(self, scope: Scope) -> tuple[int, str] | None:
+        """Put the visitor into the scope; else return status and text. An act needs a name."""
+        shown = Headers(scope=scope).get("authorization", "")
+        try:
+            visitor = await self._doorkeeper.visitor(shown, address=client_of(scope))
+        except TooManyGuesses:
+            return 429, mark("Too many attempts at once. Try again.")
+        if visitor is None:
+            return 401, mark("Enter your name, which the audit lists, and the console's password.")
+        if not visitor.name and scope["method"] not in SAFE_METHODS:
+            return 401, mark("Enter your name, which the audit lists, and no password.")
+        # A connection of a visitor with a password is not closed in favour of others.
+        scope.setdefault("state", {}).update(visitor=visitor, proved=self._doorkeeper.asks)
+        return None
+
+    def _plain(self, status: int, message: str) -> PlainTextResponse:
+        headers = {}
+        if status == 401:
+            is_basic = self._doorkeeper.takes_names
+            headers["www-authenticate"] = BASIC if is_basic else "Bearer"
+        return PlainTextResponse(f"{gettext(message)}\n", status, headers)
+
+
+def visitor_of(request: Request) -> Visitor:
+    """Return the visitor of a request that was not refused."""
+    visitor: Visitor = request.state.visitor
+    return visitor
+
+
+async def _whole(receive: Receive, seconds: float) -> Receive | None:
+    """Return the same body once it is complete; its head has bounded its length.
+
+    None if the sender has left meanwhile. Raises TimeoutError.
+    """
+    messages: list[Message] = []
+    async with asyncio.timeout(seconds):
+        while not messages or messages[-1].get("more_body"):
+            messages.append(await receive())
+    if messages[-1]["type"] == "http.disconnect":
+        return None
+
+    async def again() -> Message:
+        return messages.pop(0) if messages else await receive()
+
+    return again
+
+
+def refusal(method: str, headers: Headers, names: Names) -> tuple[int, str] | None:
+    """Return status and text for a request that is refused unread; None for others."""
+    host = headers.get("host", "")
+    if not names.knows(host):
+        return 421, mark("This host name is not one of the console's: see CONSOLE_URL.")
+    if not names.open_to_proxies and any(name in headers for name in FORWARDED):
+        return 403, mark("Reached through a proxy: set CONSOLE_PASSWORD first.")
+    if method in SAFE_METHODS:
+        return None
+    if not _is_same_site(headers, host):
+        return 403, mark("This form does not come from the console's own page.")
+    length = headers.get("content-length", "")
+    if not length.isdecimal():
+        return 411, mark("The form has no Content-Length.")
+    if int(length) > MOST_BODY_BYTES:
+        return 413, mark("The form is too long.")
+    return None
+
+
+def _is_same_site(headers: Headers, host: str) -> bool:
+    """Return whether a browser reports the same site; a script has no such header."""
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return False
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == host.lower()
+
+
+def client_of(scope: Scope) -> str:
+    """Return the address of the client, also behind a trusted proxy."""
+    client = scope.get("client")
+    return str(client[0]) if client else "-"
+
+
+def host_name(host: str) -> str:
+    """Return the name or address of a Host header, without port and brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower() if host.count(":") < 2 else host.lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def of_browser(accept_language: str) -> str:
+    """The language of LANGUAGES that a browser prefers, by its Accept-Language (RFC 9110, 12.5.4).
+
+    A range that cannot be read counts as absent.
+    """
+    best, weight = DEFAULT, 0.0
+    for part in accept_language.split(","):
+        found = re.fullmatch(
+            r"\s*([A-Za-z]+)(?:-[\w-]+)?\s*(?:;\s*q=([01](?:\.\d{0,3})?)\s*)?", part
+        )
+        if found is None or (name := found[1].lower()) not in LANGUAGES:
+            continue
+        if (wanted := float(found[2] or 1)) > weight:
+            best, weight = name, wanted
+    return best

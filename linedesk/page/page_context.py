@@ -1,0 +1,278 @@
+"""The common parts of pages and acts: reads, acts, last message, templates, texts."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+from pymongo.database import Database
+
+from linedesk.operate.calls import cost_words, reason_words
+from linedesk.operate.conversation import with_names
+from linedesk.operate.dead_letters import explained
+from linedesk.operate.events.verdict import RESULT_NAMES
+from linedesk.operate.format import UNITS
+from linedesk.operate.health import sent_words
+from linedesk.operate.known import known
+from linedesk.operate.lists.conversations import pause_of_everything
+from linedesk.operate.lists.waiting import COST_OF_PAUSE
+from linedesk.page.auth import GUESS_SECONDS, Doorkeeper
+from linedesk.page.format import FILTERS, number, plain, zone
+from linedesk.page.gatekeeping import Names, is_loopback, visitor_of
+from linedesk.page.live import Away, LiveReader, LiveReadings
+from linedesk.page.words import OPERATORS, REASONS
+from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
+from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
+from linedesk.store.documents import Document
+from linedesk.store.records.calls import is_taken
+
+Value = TypeVar("Value")
+
+PAGES = {
+    "/": mark("Overview"),
+    "/conversations": mark("Conversations"),
+    "/events": mark("Events"),
+    "/timers": mark("Timers"),
+    "/letters": mark("Dead letters"),
+    "/calls": mark("Calls"),
+    "/pauses": mark("Pauses"),
+    "/audit": mark("Audit"),
+}
+# The texts of console.js, by the names that it uses.
+SCRIPT_TEXTS = {
+    "offline": mark(
+        "No connection to the console since {time}. This page shows data that is {age}. Retrying. "
+        "If the console has ended, start it: {command}."
+    ),
+    "lost": mark("no connection"),
+    "notLive": mark("Not live."),
+    "unknown": mark("State unknown."),
+    "below": mark("The numbers below are {age}."),
+    "zone": mark("Times in {zone}, this browser's zone."),
+    "old": mark("{time} old"),
+    "two": mark("{larger} {smaller}"),
+    "hours": UNITS[1][1],
+    "minutes": UNITS[2][1],
+    "seconds": UNITS[3][1],
+}
+MOST_SAID = 200
+# The command that starts the console again, by what started it.
+START = {
+    SYSTEMD: "systemctl restart linedesk-console",
+    UP: "linedesk up",
+    HAND: "linedesk console",
+}
+# An act is several writes, each on a majority. While MongoDB is away a form is answered in 2 s.
+ACT_SECONDS, ACT_SPARE_SECONDS = 1.2, 0.3
+
+
+@dataclass(frozen=True)
+class Console:
+    """The settings of the console as plain values."""
+
+    channel: str = "main"
+    """The channel of conversations whose rows name none."""
+    password: str = ""
+    token: str = ""
+    host: str = "127.0.0.1"
+    port: int = 8010
+    url: str | None = None
+    """The URL of the page, where it differs from host and port."""
+    text: bool = False
+    """Whether the text that people wrote is shown."""
+
+    @property
+    def is_proxied(self) -> bool:
+        """Whether `url` names a proxy: an address other than the console's own."""
+        if self.url is None:
+            return False
+        url = urlsplit(self.url)
+        is_elsewhere = is_loopback(self.host) and not is_loopback(url.hostname or "")
+        return url.scheme != "http" or (url.port or 80) != self.port or is_elsewhere
+
+
+@dataclass(frozen=True)
+class Said:
+    """The outcome of an act."""
+
+    words: str
+    well: bool | None = True
+    """None while it is not known."""
+    link: tuple[str, str] | None = None
+    """A page with more about it: its path and its name."""
+    typed: Mapping[str, str] = field(default_factory=dict)
+    """The fields of a refused form, so that the operator does not type them again."""
+
+
+class PageContext:
+    """One console. `reading` may read from a secondary, `acting` needs the primary."""
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        reading: Database[Any],
+        acting: Database[Any],
+        guess_seconds: float = GUESS_SECONDS,
+    ) -> None:
+        self.console = console
+        self.reading = reading
+        self.acting = acting
+        self.doorkeeper = Doorkeeper(
+            password=console.password, token=console.token, guess_seconds=guess_seconds
+        )
+        # Raises UnknownLanguage.
+        self.language = of_environment()
+        self.started_by = started_by(os.environ, parent=os.getppid())
+        self.names = Names(console.host, url=console.url, open_to_proxies=self.doorkeeper.asks)
+        self.reader = LiveReader()
+        self.actor = LiveReader(seconds=ACT_SECONDS, spare_seconds=ACT_SPARE_SECONDS)
+        self.pause = LiveReadings(
+            self.reader, lambda: pause_of_everything(reading, own=console.channel)
+        )
+        self._said: OrderedDict[str, Said] = OrderedDict()
+        self._templates = environment()
+
+    def close(self) -> None:
+        """End the threads; a running act is waited for, a running read is not."""
+        self.reader.close()
+        self.actor.close(wait=True)
+
+    async def read(self, function: Callable[[Database[Any]], Value]) -> Value:
+        """Return the result of a function that reads the database. Raises Away."""
+        return await self.reader.run(lambda: function(self.reading))
+
+    async def act(self, function: Callable[[], Value]) -> Value:
+        """Return the result of an act. Raises Away, after which its outcome is unknown."""
+        return await self.actor.run(function)
+
+    def named(self, database: Database[Any], rows: Iterable[Mapping[str, Any]]) -> list[Document]:
+        """Return the rows, each with the `name` of its conversation in LINE."""
+        return with_names(database, rows, channel=self.console.channel)
+
+    async def everything_paused(self, request: Request) -> None:
+        """Read whether everything is paused, for the banner; a dependency of every page."""
+        request.state.everything_paused = (await self.pause.latest()).value
+
+    def page(
+        self, request: Request, template: str, told: Mapping[str, Any], *, status: int = 200
+    ) -> HTMLResponse:
+        """Return a page of a template, with the common parts."""
+        everywhere = {
+            "visitor": visitor_of(request),
+            "everything_paused": getattr(request.state, "everything_paused", None),
+            "path": _path_of(request),
+            "pages": PAGES.items(),
+            "here": request.url.path,
+            "word": "",
+            "said": self._said.get(request.query_params.get("said", "")),
+            "trouble": None,
+            "lang": language(),
+            # Between sentences.
+            "gap": "" if language() == "ja" else " ",
+            "read_at": None,
+            "every": None,
+            "zone": zone(),
+            "start": START[self.started_by],
+            "version": version("linedesk"),
+            "text": self.console.text,
+            "script_texts": {name: gettext(one) for name, one in SCRIPT_TEXTS.items()},
+            "channel": self.console.channel,
+        }
+        values = {**everywhere, **told}
+        if values["trouble"]:
+            values["trouble"] = known(values["trouble"])
+        words = self._templates.get_template(template).render(values)
+        return HTMLResponse(words, status_code=status)
+
+    def away(self, request: Request, error: Away) -> HTMLResponse:
+        """Return the page for a MongoDB that does not answer; it retries by itself."""
+        return self.page(request, "away.html", {"trouble": str(error), "every": 2}, status=503)
+
+    def back(self, to: str, said: Said) -> RedirectResponse:
+        """Redirect to one of our pages, which shows the outcome of an act."""
+        path, _, query = own_path(to).partition("#")[0].partition("?")
+        kept = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "said"]
+        query = urlencode([*kept, ("said", self._remembered(said))])
+        return RedirectResponse(f"{path}?{query}", status_code=303)
+
+    def unsure(self, to: str, said: Said) -> RedirectResponse:
+        """Redirect to a page that needs no MongoDB and shows what is known of an act."""
+        query = urlencode({"said": self._remembered(said), "back": own_path(to)})
+        return RedirectResponse(f"/unsure?{query}", status_code=303)
+
+    def _remembered(self, said: Said) -> str:
+        name = secrets.token_urlsafe(9)
+        self._said[name] = said
+        while len(self._said) > MOST_SAID:
+            self._said.popitem(last=False)
+        return name
+
+
+def _path_of(request: Request) -> str:
+    """Return the visitor's page for a form's `back`, without the message of the last act."""
+    if request.method != "GET":
+        return "/"
+    query = urlencode([one for one in request.query_params.multi_items() if one[0] != "said"])
+    return f"{quote(request.url.path)}?{query}" if query else quote(request.url.path)
+
+
+def own_path(to: str) -> str:
+    """Return a path of this console; for anything else the overview."""
+    is_ours = to.startswith("/") and not to.startswith("//") and "\\" not in to
+    return to if is_ours and to.isprintable() else "/"
+
+
+def text_of(message: str, **values: Any) -> Markup:
+    """Return a translated text with its values; `_` of the templates. Values are escaped."""
+    return Markup(gettext(message)).format(**values)
+
+
+def count_of(singular: str, plural: str, count: Any, **values: Any) -> Markup:
+    """As `text_of`, for a text that depends on a number; `ngettext` of the templates."""
+    of = round(count) if isinstance(count, (int, float)) else 0
+    return Markup(ngettext(singular, plural, of)).format(count=number(count), **values)
+
+
+def environment() -> Environment:
+    """Return the templates with their filters and texts."""
+    made = Environment(
+        loader=PackageLoader("linedesk.page"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(FILTERS)
+    made.filters["cost"] = cost_words
+    made.filters["sent"] = sent_words
+    made.filters["reason"] = reason_words
+    made.filters["explained"] = explained
+    # Words of a fixed set; any other word is shown as it is.
+    fixed: dict[str, Mapping[Any, str]] = {
+        "operator": OPERATORS,
+        "given_reason": REASONS,
+        "result": RESULT_NAMES,
+    }
+    for name, words in fixed.items():
+        made.filters[name] = _one_of(words)
+    made.globals.update(_=text_of, ngettext=count_of, cost_of_pause=COST_OF_PAUSE)
+    made.tests["taken"] = is_taken
+    return made
+
+
+def _one_of(words: Mapping[Any, str]) -> Callable[[Any], str]:
+    def translated(value: Any) -> str:
+        text = words.get(str(value))
+        return plain(value) if text is None else gettext(text)
+
+    return translated

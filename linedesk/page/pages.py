@@ -1,0 +1,230 @@
+"""The pages without acts: overview, conversation, story of an event, calls, audit.
+
+An open page fetches itself again and again, with a header. The answer then has no curves, which are
+refreshed less often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse, RedirectResponse
+from pymongo.database import Database
+
+from linedesk.operate.acts import heads, newest
+from linedesk.operate.calls import Wanted, newest_calls
+from linedesk.operate.conversation import (
+    ConversationView,
+    conversation_summary,
+    names_of,
+    read_conversation,
+)
+from linedesk.operate.dead_letters import summary
+from linedesk.operate.errors import NotOneConversation
+from linedesk.operate.events.lists import EventLine, events_of
+from linedesk.operate.events.story import tell
+from linedesk.operate.format import as_json
+from linedesk.operate.health import overview_as_json
+from linedesk.operate.history import read_history, read_marks
+from linedesk.operate.lists.waiting import MOST_ON_PAGE, read_waiting
+from linedesk.operate.overview import read_overview
+from linedesk.operate.search import MOST_FOUND
+from linedesk.operate.search import search as find
+from linedesk.page.browse import Period, asked_period
+from linedesk.page.charts import HOURS, Chart, charts
+from linedesk.page.live import LiveReadings
+from linedesk.page.page_context import PageContext
+from linedesk.page.view_models import choices_of, labelled, seen, targets, without_text
+from linedesk.runtime.language import DEFAULT, LANGUAGES, language, speaking
+from linedesk.store.control import Scope
+from linedesk.store.documents import CONTROL, Document
+from linedesk.store.records.conversations import member_names
+
+# All viewers together; each page fetches itself as often.
+OVERVIEW_SECONDS = 1.0
+# A dispatcher writes a row each ten seconds.
+HISTORY_SECONDS = 10.0
+# The refresh interval of a page; the overview refreshes each second.
+EVERY_SECONDS = 2
+# A search of calls may read some 25 MB.
+CALLS_SECONDS = 5
+LONGEST_WORD = 200
+MOST_CALLS = 100
+MOST_LETTERS = 10
+LOOK_MS = 2_000
+
+
+def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECONDS) -> APIRouter:
+    """Return the routes of all pages; each is a plain GET that works without a script."""
+    router = APIRouter(dependencies=[Depends(context.everything_paused)])
+    _overview_routes(router, context, overview_seconds)
+    _found_routes(router, context)
+    _list_routes(router, context)
+    return router
+
+
+def _overview_routes(router: APIRouter, context: PageContext, overview_seconds: float) -> None:
+    overviews = LiveReadings(
+        context.reader,
+        lambda: read_overview(context.reading, channel=context.console.channel),
+        every_seconds=overview_seconds,
+    )
+    curves = {(hours, name): _curves(context, hours, name) for hours in HOURS for name in LANGUAGES}
+
+    @router.get("/")
+    async def overview(request: Request, hours: int = 1) -> Response:
+        hours = hours if hours in HOURS else HOURS[0]
+        if wants_json(request):
+            read = await overviews.latest()
+            found = overview_as_json(read.value) if read.value else {}
+            return JSONResponse({**found, "trouble": read.trouble})
+        drawing = (
+            None if is_again(request) else asyncio.create_task(curves[hours, language()].latest())
+        )
+        read = await overviews.latest()
+        drawn = (await drawing).value if drawing else None
+        told = {"charts": drawn or [], "hours": hours, "every": 1}
+        told |= {"trouble": read.trouble, "read_at": read.at}
+        found = seen(read.value, is_stale=read.trouble is not None)
+        return context.page(request, "overview.html", {**found, **told})
+
+    @router.get("/charts")
+    async def only_curves(request: Request, hours: int = 1) -> Response:
+        hours = hours if hours in HOURS else HOURS[0]
+        read = await curves[hours, language()].latest()
+        told = {"charts": read.value or [], "hours": hours, "trouble": read.trouble}
+        return context.page(request, "charts.html", told)
+
+
+def _found_routes(router: APIRouter, context: PageContext) -> None:
+    """Add the routes of a conversation, of the story of an event, and of the search."""
+
+    @router.get("/conversation/{channel}/{key}")
+    async def conversation(request: Request, channel: str, key: str) -> Response:
+        text = context.console.text
+        told = await context.read(lambda database: _conversation(database, channel, key))
+        if wants_json(request):
+            if not told["is_known"]:
+                raise NotOneConversation(f"{channel}/{key}", [])
+            return JSONResponse(as_json(told["told"] if text else without_text(told["told"])))
+        lines: list[EventLine] = await context.read(
+            lambda database: events_of(database, channel, key, text=text)
+        )
+        if not told["is_known"] and not lines:
+            raise NotOneConversation(f"{channel}/{key}", [])
+        told |= {"every": EVERY_SECONDS, "word": key, "lines": lines}
+        return context.page(request, "conversation.html", told)
+
+    @router.get("/event/{id_:path}")
+    async def event(request: Request, id_: str) -> Response:
+        text = context.console.text
+        with speaking(DEFAULT if wants_json(request) else language()):
+            story = await context.read(lambda database: tell(database, id_, text=text))
+        if wants_json(request):
+            return JSONResponse(story.as_json())
+        told = {"story": story, "every": EVERY_SECONDS, "word": id_, "steps": labelled(story)}
+        return context.page(request, "event.html", told)
+
+    @router.get("/search")
+    async def search(request: Request, q: str = "") -> Response:
+        word, channel = q.strip()[:LONGEST_WORD], context.console.channel
+        if not word:
+            return RedirectResponse("/", status_code=303)
+        found = await context.read(lambda database: find(database, word, channel=channel))
+        hits = found.hits
+        if wants_json(request):
+            told = {"found": [vars(one) for one in hits], "unseen": found.unseen}
+            return JSONResponse(as_json({"word": word, **told}))
+        if len(hits) == 1 and not found.unseen:
+            return RedirectResponse(f"/{hits[0].kind}/{quote(hits[0].id)}", status_code=303)
+        told = {"word": word, "hits": hits, "most": MOST_FOUND, "unseen": found.unseen}
+        return context.page(request, "search.html", told, status=200 if hits else 404)
+
+
+def _list_routes(router: APIRouter, context: PageContext) -> None:
+    """Add the routes of the calls and of the audit."""
+
+    @router.get("/calls")
+    async def calls(
+        request: Request,
+        period: Annotated[Period, Depends(asked_period)],
+        failed: bool = False,
+        endpoint: str = "",
+        key: str = "",
+    ) -> Response:
+        wanted = Wanted(
+            since=period.since,
+            until=period.until,
+            failed=failed,
+            endpoint=endpoint.strip() or None,
+            key=key.strip() or None,
+            limit=MOST_CALLS,
+        )
+        rows = await context.read(
+            lambda database: context.named(database, newest_calls(database, wanted))
+        )
+        told: dict[str, Any] = {
+            "calls": rows,
+            "wish": {"failed": failed, "endpoint": endpoint, "key": key},
+        }
+        told |= {"period": period, "every": CALLS_SECONDS}
+        return context.page(request, "calls.html", told)
+
+    @router.get("/audit")
+    async def audit(request: Request) -> Response:
+        rows = await context.read(newest)
+        acts = [(row, targets(row)) for row in rows]
+        ids = [words for _, found in acts for words, path in found if path and "/conv" in path]
+        names = await context.read(lambda database: names_of(database, ids))
+        told = {"every": EVERY_SECONDS, "acts": acts, "names": names}
+        return context.page(request, "audit.html", told)
+
+
+def _curves(context: PageContext, hours: int, name: str) -> LiveReadings[list[Chart]]:
+    """Return the curves in one language, drawn in some 20 ms on the thread that reads them."""
+
+    def read() -> list[Chart]:
+        rows = read_history(context.reading, hours=hours)
+        marks = read_marks(context.reading, hours=hours)
+        return charts(rows, hours=hours, now=datetime.now(UTC), marks=marks)
+
+    return LiveReadings(context.reader, read, every_seconds=HISTORY_SECONDS, language=name)
+
+
+def wants_json(request: Request) -> bool:
+    """Return whether a program asks."""
+    return "application/json" in request.headers.get("accept", "")
+
+
+def is_again(request: Request) -> bool:
+    """Return whether an open page fetches itself."""
+    return "x-live" in request.headers
+
+
+def _conversation(database: Database[Any], channel: str, key: str) -> Document:
+    whose = {"channel": channel, "key": key}
+    id_ = f"{channel}/{key}"
+    try:
+        view, is_known = read_conversation(database, id_), True
+    except NotOneConversation:
+        # A conversation without a record: its events all wait, or were given up.
+        view, is_known = ConversationView({"_id": id_, **whose}, [], [], [], letters=[]), False
+    found = conversation_summary(view)
+    about = {name: {"$in": [None, value]} for name, value in whose.items()}
+    pauses = list(database[CONTROL].find({"act": "pause", **about}, max_time_ms=LOOK_MS))
+    return {
+        "told": found,
+        "is_known": is_known,
+        "letters": [summary(row) for row in view.letters[:MOST_LETTERS]],
+        "release": view.release,
+        "people": member_names(view.conversation) | {key: found["name"]},
+        "whose": whose,
+        "heads": choices_of(heads(database, channel, key)),
+        "pauses": pauses,
+        "waiting": read_waiting(database, Scope(channel, key), most=MOST_ON_PAGE),
+        "own_pause": any(one.get("key") for one in pauses),
+    }

@@ -1,0 +1,247 @@
+"""The values of the templates of overview and story, besides both themselves. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from linedesk.operate.acts import Head
+from linedesk.operate.events.story import Step, Story
+from linedesk.operate.format import scope_words
+from linedesk.operate.health import (
+    HealthProblem,
+    is_line_away,
+    name_of_health,
+    next_try_words,
+    problems_of,
+    worst_of,
+)
+from linedesk.operate.history import PAUSING
+from linedesk.operate.known import known
+from linedesk.operate.overview import Latency, Overview
+from linedesk.page.charts import HOURS
+from linedesk.page.flow_chart import flows, nodes
+from linedesk.page.format import seconds
+from linedesk.page.words import CLASS_WORDS, WORDS
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
+from linedesk.store.control import Pause
+from linedesk.store.documents import Document
+from linedesk.store.records.calls import is_taken
+
+HOSTS = {"api": "api.line.me", "data": "api-data.line.me"}
+TILES = {
+    "store": mark("Webhook to stored"),
+    "wait": mark("Stored to handler"),
+    "handler": mark("Handler"),
+    "call": mark("Call of LINE"),
+}
+# The place of the causes of a tile.
+TILE_LEADS_TO = {"store": "#processes", "wait": "#waiting", "handler": "#threads", "call": "/calls"}
+SPANS = {
+    **TILES,
+    "gate": mark("Wait for the gate"),
+    "save": mark("Save of progress"),
+    "ring": mark("Timer, late by"),
+}
+# The place of the details of a problem, by its key.
+DETAILS = {
+    "waiting": ("#waiting", mark("Show waiting")),
+    "dead letters": ("/letters?since=1d", mark("Show dead letters")),
+    "paused": ("/pauses", mark("Show pauses")),
+    "threads": ("#threads", mark("Show threads")),
+    "workers": ("#workers", mark("Show workers")),
+    "LINE": ("/calls?failed=true", mark("Show failed calls")),
+    **dict.fromkeys(("gate", "quota"), ("#line", mark("Show LINE"))),
+    **dict.fromkeys(("queue", "answers"), ("#waiting", mark("Show waiting"))),
+    **dict.fromkeys(("lag", "recvq", "oplog"), ("#curves", mark("Show curves"))),
+}
+PROCESSES = ("#processes", mark("Show processes"))
+# A list on the overview shows so many rows.
+MOST_ROWS = 8
+# The rates of recvq and oplog are measured for an hour, if a dispatcher was the leader so long.
+SHORT_SECONDS = 55 * 60.0
+
+
+def labelled(story: Story) -> list[dict[str, Any]]:
+    """Return the steps, each with the look of its mark and its further facts."""
+    return [
+        {
+            "step": step,
+            "look": _look(step),
+            "facts": {k: v for k, v in step.facts.items() if v not in (None, "")},
+        }
+        for step in story.steps
+    ]
+
+
+def _look(step: Step) -> str:
+    has_failed = step.facts.get("error") or step.facts.get("outcome") == "timeout"
+    if step.kind in ("letter", "unsend") or has_failed:
+        return "bad"
+    if step.kind == "call" and not is_taken(step.facts.get("status")):
+        return "bad"
+    return "look" if step.kind == "waits" else ""
+
+
+def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
+    """Return the values of the overview's template.
+
+    `level` is `ok` or the worst level of the problems; None where the state is not known.
+    """
+    if value is None:
+        return {"seen": None, "level": None}
+    problems = problems_of(value)
+    spans = {name: [one for one in value.latencies if one.name == name] for name in SPANS}
+    return {
+        "seen": value,
+        "alerts": alerts(problems, value),
+        "level": None if is_stale else worst_of(problems) or "ok",
+        "level_name": name_of_health(problems),
+        "counts": Counter(one.level for one in problems),
+        "nodes": nodes(value, problems, is_stale=is_stale),
+        "flows": flows(value, is_stale=is_stale),
+        "timed": [_timed(name, _slowest(spans[name]), value) for name in TILES],
+        "retention": _retention(value),
+        "most_rows": MOST_ROWS,
+        "is_line_away": is_line_away(value),
+        "next_try": next_try_words,
+        "class_words": CLASS_WORDS,
+        "spans": [
+            (f"{_(label)} {known(one.label)}".strip(), one)
+            for name, label in SPANS.items()
+            for one in spans[name]
+            if one.count
+        ],
+        "all_hours": HOURS,
+        "hosts": HOSTS,
+        "words": WORDS,
+    }
+
+
+def _no_calls(value: Overview) -> tuple[str, str] | None:
+    """Return the texts of the tile of LINE's calls while LINE takes none."""
+    calls = value.latest_calls
+    if calls.all_failed:
+        latest = _("the latest {count}, in the last minute").format(count=calls.count)
+        return _("all failed"), latest
+    if is_line_away(value) and not calls.count:
+        return _("no calls"), _("LINE fails")
+    return None
+
+
+def _timed(name: str, slowest: Latency | None, value: Overview) -> dict[str, Any]:
+    """Return the tile of a kind of step: its median and its 99th percentile."""
+    told: dict[str, Any] = {"name": TILES[name], "href": TILE_LEADS_TO[name], "is_bad": False}
+    calls = value.latest_calls
+    if name == "call" and (away := _no_calls(value)):
+        href = "/calls?failed=true"
+        return told | {"figure": away[0], "more": away[1], "href": href, "is_bad": True}
+    if slowest is None:
+        return told | {"figure": seconds(None), "more": _("none in the last minute")}
+    more = _("p99 {time} in the last minute").format(time=seconds(slowest.p99))
+    if name == "call" and calls.failed:
+        failed = _("{count} of the latest {all} failed")
+        more = f"{more} · {failed.format(count=calls.failed, all=calls.count)}"
+    return told | {"figure": seconds(slowest.p50), "more": more}
+
+
+def _retention(value: Overview) -> dict[str, Any]:
+    """Return the tile of the retention; without a figure before an hour of measuring."""
+    queue = value.queue
+    measured = queue.retention_measured_seconds
+    if measured is not None and measured < SHORT_SECONDS:
+        more = _("known after an hour; measured for {time}").format(time=seconds(measured))
+        return {"left": None, "more": more}
+    left = [queue.recvq_left_seconds, queue.oplog_left_seconds]
+    more = f"recvq {seconds(left[0])} · oplog {seconds(left[1])}"
+    return {"left": min((one for one in left if one is not None), default=None), "more": more}
+
+
+@dataclass(frozen=True)
+class Alert:
+    """A problem with the place of its details; of a pause also with the pause."""
+
+    problem: HealthProblem
+    href: str
+    label: str
+    pause: Document | None = None
+    is_obeyed: bool = True
+
+    @property
+    def saw(self) -> str:
+        """The problem, without the conversation of a pause: the page links to it by its name."""
+        if self.pause is None or not self.pause.get("key"):
+            return self.problem.saw
+        scope = scope_words(self.pause.get("channel"), self.pause["key"])
+        return self.problem.saw.removeprefix(scope).strip()
+
+    def is_banner(self, everything_paused: Pause | None) -> bool:
+        """Return whether the banner on top of every page shows it."""
+        if everything_paused is None or self.pause is None or self.pause.get("key"):
+            return False
+        return bool(self.pause.get("channel") == everything_paused.scope.channel)
+
+
+def alerts(problems: Sequence[HealthProblem], value: Overview) -> list[Alert]:
+    """Return the problems with the place of their details."""
+    # Both lists have the pauses in the same order: a pause of everything is the worst.
+    paused = iter(sorted(value.pauses, key=lambda one: bool(one.get("channel"))))
+    obeyed = [(one.get("channel"), one.get("key")) for one in value.obeyed or ()]
+    told = []
+    for one in problems:
+        href, label = DETAILS.get(one.about, PROCESSES)
+        pause = next(paused, None) if one.about == "paused" else None
+        is_obeyed = (
+            pause is None
+            or value.obeyed is None
+            or (pause.get("channel"), pause.get("key")) in obeyed
+        )
+        told.append(Alert(one, href, label, pause, is_obeyed))
+    return told
+
+
+def _slowest(found: list[Latency]) -> Latency | None:
+    return max((one for one in found if one.count), key=lambda one: one.p99 or 0.0, default=None)
+
+
+def choices_of(found: Sequence[Head]) -> list[tuple[Head, bool]]:
+    """Return the heads of a conversation, each with whether its release is offered."""
+    now = datetime.now(UTC)
+    return [(head, head.is_stuck(now)) for head in found]
+
+
+def targets(row: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    """Return the targets of an act: texts, each with its page, if there is one."""
+    on, act = row.get("on"), row.get("act")
+    if isinstance(on, list):
+        return [_letter_target(act, str(one)) for one in on]
+    words = str(on or "")
+    if act in ("replay", "drop"):
+        return [_letter_target(act, words)]
+    if act not in (*PAUSING, "release"):
+        return [(words, None)]
+    scope, _, event = words.partition(" ")
+    is_conversation = "/" in scope
+    found = [(scope, f"/conversation/{quote(scope)}" if is_conversation else None)]
+    return [*found, (event, f"/event/{quote(event, safe='')}")] if event else found
+
+
+def _letter_target(act: Any, id_: str) -> tuple[str, str]:
+    """Return a letter's page; a dropped letter has only the story of its event."""
+    return id_, f"/{'event' if act == 'drop' else 'letters'}/{quote(id_, safe='')}"
+
+
+def without_text(told: Document) -> Document:
+    """Return a conversation without people's texts, which bots keep in data and send."""
+    return {
+        **told,
+        "data": sorted(told["data"]),
+        "members": [{**one, "data": sorted(one["data"])} for one in told["members"]],
+        "timers": [{**one, "data": sorted(one["data"])} for one in told["timers"]],
+        "outbox": {name: value for name, value in told["outbox"].items() if name != "effects"},
+    }

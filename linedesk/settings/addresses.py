@@ -1,0 +1,27 @@
+"""The addresses of linedesk's parts from this machine."""
+
+from __future__ import annotations
+
+from linedesk.settings.settings import Settings
+
+# A server that listens on all addresses is reached at this one.
+REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def webhook_url(settings: Settings) -> str:
+    """The front desk's callback."""
+    scheme = "https" if settings.frontdesk_tls_cert else "http"
+    host = REACHED_AT.get(settings.frontdesk_host, settings.frontdesk_host)
+    return f"{scheme}://{_bracketed(host)}:{settings.frontdesk_port}{settings.frontdesk_path}"
+
+
+def console_url(settings: Settings) -> str:
+    """The URL of the console: CONSOLE_URL if it is set."""
+    if settings.console_url is not None:
+        return f"{settings.console_url}/"
+    host = REACHED_AT.get(settings.console_host, settings.console_host)
+    return f"http://{_bracketed(host)}:{settings.console_port}/"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,407 @@
+"""`linedesk dead`: lists, questions, replays, drops, and the rows that it does not change."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from pymongo.database import Database
+
+from dispatcher.commit.committer import Committer
+from jobworker.bot.timers import Timers
+from jobworker.effects import of_effect
+from jobworker.record.dead_letters import DeadLetters
+from linedesk.launch import main
+from linedesk.operate.acts import OperatorControl
+from linedesk.operate.dead_letters import Choice, frames, moment_of
+from linedesk.operate.format import visible
+from linedesk.store.control import Scope
+from linedesk.store.documents import make_document
+from tests.jobworker.worker_harness import a_send, lead
+
+NOW = datetime.now(UTC)
+SECRET = "ひみつのことば"
+TRACEBACK = (
+    "Traceback (most recent call last):\n"
+    '  File "/srv/bot.py", line 7, in order\n'
+    "    return int(text)\n"
+    f"ValueError: invalid literal for int() with base 10: '{SECRET}'\n"
+)
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
+    """Nothing but where MongoDB is: no secret and no token of a channel."""
+    return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
+
+
+@pytest.fixture
+def run(environ: dict[str, str]) -> Run:
+    def dead(*arguments: str, code: int = 0) -> Result:
+        answer = CliRunner().invoke(main.linedesk, ["dead", *arguments], env=environ)
+        assert answer.exit_code == code, answer.output
+        return answer
+
+    return dead
+
+
+def an_event_letter(name: str, *, hours: float = 1.0, **more: Any) -> dict[str, Any]:
+    event = {
+        "type": "message",
+        "webhookEventId": name,
+        "source": {"type": "user", "userId": "U花子"},
+        "message": {"type": "text", "id": f"m-{name}", "text": SECRET},
+    }
+    document = make_document(event, channel="main", accept_time=NOW)
+    letter = {"channel": "main", "key": "U花子", "document": document, "traceback": TRACEBACK}
+    return _letter(name, hours, **{**letter, "cause": "handler: ValueError", **more})
+
+
+def a_send_letter(name: str, *, hours: float = 1.0, cause: str = "quota", **send: Any) -> Any:
+    messages = [{"type": "text", "text": SECRET}]
+    effect = a_send(id=name, messages=messages, to="U太郎", **send).as_document()
+    letter = {"channel": "main", "key": "U太郎", "effect": effect, "traceback": None}
+    return _letter(name, hours, **letter, cause=cause)
+
+
+def a_timer(at: datetime) -> dict[str, Any]:
+    timers = Timers({"eventId": "E1", "channel": "main", "key": "U花子", "event": {}}, member=None)
+    timers.at(at, "egg", {"words": SECRET})
+    (effect,) = timers.effects()
+    return effect
+
+
+def _letter(name: str, hours: float, **more: Any) -> dict[str, Any]:
+    at = NOW - timedelta(hours=hours)
+    return {"_id": name, "attempts": 3, "firstAt": at, "lastAt": at, **more}
+
+
+@pytest.fixture
+def letters(database: Database[Any]) -> Database[Any]:
+    database.deadletters.insert_many(
+        [
+            an_event_letter("01OLD", hours=50),
+            an_event_letter("01NEW", hours=1),
+            a_send_letter("01S/0", hours=3),
+            {**a_send_letter("01R/0", hours=2), "replays": 1, "replayedAt": NOW},
+        ]
+    )
+    return database
+
+
+def ids(database: Database[Any]) -> set[str]:
+    return {row["_id"] for row in database.deadletters.find()}
+
+
+def queue(database: Database[Any]) -> list[str]:
+    return [row["eventId"] for row in database.recvq.find().sort("$natural", 1)]
+
+
+# list
+
+
+def test_a_list_names_the_newest_first_and_shows_no_text(run: Run, letters: Any) -> None:
+    named = {"_id": "main/U花子", "profile": {"displayName": "花子"}}
+    letters.conversations.insert_one(named)
+    lines = run("list").stdout.splitlines()
+    rows = [line.split("\t") for line in lines]
+    assert [row[0] for row in rows] == ["id", "01NEW", "01S/0", "01OLD"]
+    assert rows[1][2:] == ["message text", "U花子", "handler: ValueError", "3", "-", "花子"]
+    assert rows[2][2:5] == ["send push", "U太郎", "quota"]
+    assert datetime.fromisoformat(rows[1][1]) == (NOW - timedelta(hours=1)).replace(microsecond=0)
+    assert SECRET not in str(lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--all"], ["01NEW", "01R/0", "01S/0", "01OLD"]),
+        (["--cause", "quota"], ["01S/0"]),
+        (["--cause", "Value"], ["01NEW", "01OLD"]),
+        (["--cause", "handler."], []),
+        (["--since", "150m"], ["01NEW"]),
+        (["--until", "2d"], ["01OLD"]),
+        (["--since", "2d", "--until", "2h", "--cause", "quota"], ["01S/0"]),
+        (["--limit", "1"], ["01NEW"]),
+        (["--since", (NOW - timedelta(hours=4)).isoformat()], ["01NEW", "01S/0"]),
+    ],
+)
+def test_a_list_is_narrowed_by_cause_time_and_number(
+    run: Run, letters: Any, options: list[str], shown: list[str]
+) -> None:
+    rows = run("list", "--json", *options).stdout.splitlines()
+    assert [json.loads(row)["id"] for row in rows] == shown
+
+
+def test_a_list_shows_how_many_more_there_are(run: Run, letters: Any) -> None:
+    assert "2 of 3 shown; --limit shows more" in run("list", "--limit", "2").stderr
+
+
+def test_a_list_in_json_keeps_japanese_and_has_no_text(run: Run, letters: Any) -> None:
+    row = json.loads(run("list", "--json", "--limit", "1").stdout)
+    assert row["key"] == "U花子"
+    assert row["attempts"] == 3
+    assert row["name"] is None
+    assert datetime.fromisoformat(row["lastAt"]).utcoffset() is not None
+    assert SECRET not in str(row)
+
+
+def test_a_list_reads_by_its_index_and_only_what_it_shows(database: Database[Any]) -> None:
+    database.deadletters.insert_many(
+        an_event_letter(str(n), hours=n / 10, cause="handler: X" if n % 50 == 0 else "quota")
+        for n in range(500)
+    )
+    for choice in (Choice(), Choice(cause="handler"), Choice(since=NOW - timedelta(hours=9))):
+        found = database.deadletters.find(choice.query()).sort("lastAt", -1).limit(5)
+        assert found.explain()["executionStats"]["totalDocsExamined"] == 5
+
+
+# show
+
+
+def test_show_hides_message_texts(run: Run, letters: Any) -> None:
+    told = run("show", "01NEW").stdout
+    assert "handler: ValueError" in told
+    assert '  File "/srv/bot.py", line 7, in order\n    return int(text)' in told
+    assert SECRET not in told
+    assert "ValueError: invalid" not in told
+
+
+def test_show_text_shows_message_texts(run: Run, letters: Any) -> None:
+    assert run("show", "--text", "01NEW").stdout.count(SECRET) == 2
+    told = json.loads(run("show", "--text", "--json", "01S/0").stdout)
+    assert told["effect"]["messages"][0]["text"] == SECRET
+
+
+def test_message_texts_cannot_control_the_terminal() -> None:
+    assert visible("a\x1b[2Jb\x9bc\n👨‍👩‍👧") == "a\\x1b[2Jb\\x9bc\n👨‍👩‍👧"
+    assert visible("مرحبا \u202ex") == "مرحبا \\x202ex"
+
+
+def test_frames_of_an_error_within_an_error_hold_no_words_of_either() -> None:
+    other = f"{TRACEBACK}\nDuring handling of the above ...:\n\n{TRACEBACK}{SECRET}\n    {SECRET}"
+    told = frames(other, id_="01A/0")
+    assert told is not None
+    assert told.count("bot.py") == 2
+    assert SECRET not in told
+    assert "linedesk dead show 01A/0 --text" in told
+
+
+@pytest.mark.parametrize("command", ["show", "replay", "drop"])
+def test_an_unknown_id_is_named_and_nothing_is_done(run: Run, letters: Any, command: str) -> None:
+    before = ids(letters)
+    answer = run(command, "01NEW", "01NONE", code=1)
+    assert "linedesk: no dead letter '01NONE'\n" in answer.stderr
+    assert (ids(letters), queue(letters)) == (before, [])
+
+
+@pytest.mark.parametrize("command", ["replay", "drop"])
+def test_a_command_that_changes_letters_needs_a_choice(
+    run: Run, letters: Any, command: str
+) -> None:
+    assert "name the letters" in run(command, code=2).stderr
+    assert "either ids" in run(command, "01NEW", "--cause", "x", code=2).stderr
+    assert "2 dead letters match: add --yes" in run(command, "--cause", "Value", code=2).stderr
+    assert queue(letters) == []
+    assert len(ids(letters)) == 4
+
+
+def test_an_invalid_time_is_refused(run: Run, letters: Any) -> None:
+    assert "give an age such as 2h" in run("list", "--since", "yesterday", code=2).stderr
+
+
+def test_times_are_ago_or_local_unless_they_name_a_zone() -> None:
+    assert moment_of("3d", now=NOW) == NOW - timedelta(days=3)
+    assert moment_of("90s", now=NOW) == NOW - timedelta(seconds=90)
+    assert moment_of("2026-01-31T09:00+09:00", now=NOW) == datetime(2026, 1, 31, 0, tzinfo=UTC)
+    assert moment_of("2026-01-31", now=NOW) == datetime(2026, 1, 31).astimezone()
+
+
+# replay
+
+
+def test_a_replay_puts_the_letters_back_the_oldest_first(run: Run, letters: Any) -> None:
+    told = run("replay", "--cause", "handler", "--yes").stdout.splitlines()
+    assert told == [
+        "replayed 01OLD as replay:01OLD:1",
+        "replayed 01NEW as replay:01NEW:1",
+    ]
+    assert queue(letters) == ["replay:01OLD:1", "replay:01NEW:1"]
+    assert [line.split("\t")[0] for line in run("list").stdout.splitlines()] == ["id", "01S/0"]
+
+
+def test_a_replay_into_a_pause_says_that_it_waits(run: Run, letters: Any) -> None:
+    OperatorControl(letters).pause(Scope("main", "U花子"), by="hanako")
+    answer = run("replay", "01NEW")
+    assert answer.stdout == "replayed 01NEW as replay:01NEW:1\n"
+    assert "waits because main/U花子 is paused" in answer.stderr
+    assert "waits" not in run("replay", "01S/0").stderr
+
+
+def test_a_dry_run_writes_nothing_and_tells_all(run: Run, letters: Any) -> None:
+    before = list(letters.deadletters.find())
+    told = run("replay", "--since", "9d", "--dry-run").stdout
+    assert "would replay 01S/0 as replay:01S/0:1" in told
+    assert "3 would be dropped" in run("drop", "--since", "9d", "--dry-run").stderr
+    assert list(letters.deadletters.find()) == before
+    assert queue(letters) == []
+
+
+def test_the_replay_of_a_send_names_its_letter_and_no_more(run: Run, letters: Any) -> None:
+    run("replay", "01S/0")
+    (document,) = letters.recvq.find()
+    assert document["event"] == {"type": "replay"}
+    assert (document["eventId"], "effect" in document) == ("replay:01S/0:1", False)
+    assert (document["key"], document["channel"]) == ("U太郎", "main")
+
+
+def test_a_send_that_may_arrive_twice_needs_force(run: Run, database: Database[Any]) -> None:
+    old = a_send(tried_at=NOW - timedelta(days=2)).tried_at
+    way = a_send().way
+    database.deadletters.insert_one(a_send_letter("01U/0", tried_at=old, tried_as=way))
+    answer = run("replay", "01U/0", code=1)
+    assert "may arrive twice; --force replays it anyway" in answer.stderr
+    assert queue(database) == []
+    run("replay", "01U/0", "--force")
+    assert queue(database) == ["replay:01U/0:1"]
+
+
+def test_the_replay_of_a_timer_that_mongodb_refused_sets_it(
+    run: Run, database: Database[Any]
+) -> None:
+    effect = a_timer(NOW)
+    letter = of_effect(effect, "main/U花子", cause="MongoDB refuses the row: 121", attempts=1)
+    DeadLetters(lead(Committer(database)), is_unsent=lambda document: False).write(letter)
+    row = run("list").stdout.splitlines()[1].split("\t")
+    assert row[2:5] == ["timer", "U花子", "MongoDB refuses the row: 121"]
+    assert SECRET not in run("show", "E1/timer/egg").stdout
+    run("replay", "E1/timer/egg")
+    (document,) = database.recvq.find()
+    name = "replay:E1/timer/egg:1"
+    assert (document["eventId"], document["key"]) == (name, "U花子")
+    assert document["event"] == {"type": "replay"}
+
+
+def test_a_replayed_letter_is_replayed_again_only_with_all(run: Run, letters: Any) -> None:
+    assert "replay:01R/0:1" in run("show", "01R/0").stdout
+    assert "--all replays it again" in run("replay", "01R/0", code=1).stderr
+    assert run("replay", "01R/0", "--all").stdout == "replayed 01R/0 as replay:01R/0:2\n"
+
+
+def test_an_unsent_message_is_not_replayed_and_the_others_are(run: Run, letters: Any) -> None:
+    letters.deadletters.update_one({"_id": "01OLD"}, {"$set": {"document.unsent": True}})
+    answer = run("replay", "01OLD", "01NEW", "--yes", "--json", code=1)
+    told = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert told == [
+        {"id": "01OLD", "refused": "its message was taken back by its sender"},
+        {"id": "01NEW", "replay": "replay:01NEW:1"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"document": {"channel": "main", "key": "U1", "event": {"$ref": "x", "$id": 1}}},
+        {"document": None},
+        {"effect": {"type": "send"}, "channel": "main", "key": "U1"},
+        {"effect": a_send().as_document()},
+        {},
+    ],
+)
+def test_a_letter_that_a_person_has_changed_is_shown_and_refused_in_words(
+    run: Run, database: Database[Any], changed: dict[str, Any]
+) -> None:
+    database.deadletters.insert_one({"_id": "odd", "lastAt": NOW, **changed})
+    assert run("list").stdout.splitlines()[1].startswith("odd\t")
+    assert run("show", "odd", "--text").stdout.startswith("id ")
+    assert "linedesk: odd not replayed: it" in run("replay", "odd", code=1).stderr
+    assert queue(database) == []
+
+
+def test_a_missing_recvq_refuses_a_replay_in_words(run: Run, letters: Any) -> None:
+    letters.drop_collection("recvq")
+    answer = run("replay", "01NEW", code=69)
+    assert "\nlinedesk: " in answer.stderr
+    assert "run `linedesk init` first" in answer.stderr
+    assert "replays" not in letters.deadletters.find_one({"_id": "01NEW"})
+
+
+# drop
+
+
+def test_a_drop_deletes_what_was_chosen(run: Run, letters: Any) -> None:
+    assert run("drop", "--cause", "handler", "--yes").stdout == "dropped 2\n"
+    assert ids(letters) == {"01S/0", "01R/0"}
+
+
+def test_replays_and_drops_are_audited_and_a_dry_run_is_not(
+    run: Run, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_USER", "hanako")
+    run("replay", "01NEW", "--dry-run")
+    run("drop", "01NEW", "--dry-run")
+    run("replay", "01NEW")
+    run("replay", "01R/0", code=1)
+    run("drop", "01NEW")
+    rows = list(letters.audit.find().sort("_id", 1))
+    assert [(row["act"], row["on"], row["by"]) for row in rows] == [
+        ("replay", "01NEW", "hanako"),
+        ("replay", "01R/0", "hanako"),
+        ("drop", ["01NEW"], "hanako"),
+    ]
+    assert [row["outcome"][:7] for row in rows] == ["done", "refused", "done"]
+    assert {row["via"] for row in rows} == {"command"}
+
+
+# On a terminal.
+
+
+@pytest.mark.parametrize(("typed", "left"), [("n\n", 4), ("y\n", 2)])
+def test_a_terminal_is_asked_before_more_than_one_is_dropped(
+    environ: dict[str, str], letters: Any, typed: str, left: int
+) -> None:
+    shown = on_a_terminal(environ, "drop", "--cause", "Value", typed=typed)
+    assert "Drop 2 dead letters? [y/N]" in shown
+    assert len(ids(letters)) == left
+
+
+def test_a_terminal_gets_a_table_with_whole_ids(environ: dict[str, str], letters: Any) -> None:
+    shown = on_a_terminal(environ, "list")
+    assert "\t" not in shown
+    assert "01NEW" in shown
+    assert "U花子" in shown
+
+
+def on_a_terminal(environ: dict[str, str], *arguments: str, typed: str = "") -> str:
+    """The output on a terminal of 120 columns."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "linedesk", "dead", *arguments],
+        cwd=Path(__file__).parents[3],
+        env=os.environ | environ | {"COLUMNS": "120", "TERM": "xterm"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    os.write(master, typed.encode())
+    shown = b""
+    try:
+        while piece := os.read(master, 4096):
+            shown += piece
+    except OSError:
+        pass  # the other end of a terminal that closed
+    finally:
+        os.close(master)
+        process.wait(30)
+    return shown.decode()

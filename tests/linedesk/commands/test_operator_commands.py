@@ -1,0 +1,582 @@
+"""The operators' commands: status, tail, trace, calls, pause, resume, release, audit, history."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from click.testing import CliRunner, Result
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+from rich.cells import cell_len
+from rich.text import Text
+
+from linedesk.commands import pause
+from linedesk.commands.operator_commands import OPERATOR_COMMANDS
+from linedesk.commands.people import shortened, who
+from linedesk.commands.status import fitted, plain, sections
+from linedesk.commands.tail import Came, coming, line, told
+from linedesk.launch import main
+from linedesk.operate import acts
+from linedesk.operate.dead_letters import explained
+from linedesk.operate.format import local
+from linedesk.operate.overview import Read, put_together
+from linedesk.runtime.exit_codes import Exit
+from linedesk.settings.settings import load_settings
+from linedesk.setup.collections import create_collections
+from linedesk.store.client import Client, connect
+from linedesk.store.collections import MEGABYTE
+from tests.dispatcher.faults import failing
+from tests.linedesk.commands.terminals import terminal, to_the_end, until
+from tests.linedesk.operate.hand import (
+    HANAKO,
+    NOW,
+    TEXT,
+    a_call,
+    a_desk,
+    a_dispatcher,
+    a_run,
+    ago,
+    an_event,
+)
+from tests.rows import put_rows
+
+NOT_CONFIRMED = "no dispatcher has confirmed yet"
+
+Run = Callable[..., Result]
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.fixture
+def database(client: Client) -> Iterator[Database[Any]]:
+    database = client[f"test_operator_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=MEGABYTE)
+    now = datetime.now(UTC)
+    database.recvq.insert_one(an_event(at=ago(60, now=now)))
+    put_rows(database.jobs, a_run(at=ago(59, now=now)))
+    put_rows(
+        database.calls,
+        a_call(at=ago(7200, now=now), requestId="req-0", status=500),
+        a_call(at=ago(58, now=now)),
+        a_call(at=ago(57, now=now), requestId="req-2", status=429),
+        a_call(at=ago(56, now=now), requestId=None, status=None, endpoint="/v2/bot/profile"),
+        alone=1,
+    )
+    named = {"_id": f"main/{HANAKO}", "profile": {"displayName": "花子"}, "outbox": {}}
+    database.conversations.insert_one({**named, "channel": "main", "key": HANAKO})
+    database.history.insert_one({"at": ago(30, now=now), "queueDocuments": 5, "waitP99": 0.004})
+    yield database
+    client.drop_database(database.name)
+
+
+@pytest.fixture
+def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
+    return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name, "SUDO_USER": "hanako"}
+
+
+@pytest.fixture
+def run(environ: dict[str, str]) -> Run:
+    def linedesk(*arguments: str, code: int = 0) -> Result:
+        answer = CliRunner().invoke(main.linedesk, list(arguments), env=environ)
+        assert answer.exit_code == code, answer.output
+        return answer
+
+    return linedesk
+
+
+@pytest.fixture
+def order(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """The output of `pause` or `resume` without waiting for a dispatcher."""
+    monkeypatch.setenv("SUDO_USER", environ["SUDO_USER"])
+
+    def run(act: Callable[..., object], word: str | None = None, **wishes: Any) -> str:
+        wanted = {"why": "", "as_json": False, **wishes}
+        act(load_settings(environ), word, obey_seconds=0.0, **wanted)
+        return capsys.readouterr().out
+
+    return run
+
+
+@contextmanager
+def processes(database: Database[Any], **dispatcher: Any) -> Iterator[None]:
+    """Rows of a front desk and a dispatcher that are fresh for as long as a test takes."""
+    soon = datetime.now(UTC) + timedelta(seconds=60)
+    database.status.insert_many([a_desk(now=soon), a_dispatcher(now=soon, **dispatcher)])
+    try:
+        yield
+    finally:
+        database.status.delete_many({})
+
+
+def jsons(answer: Result) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in answer.stdout.splitlines()]
+
+
+# status
+
+
+def test_status_shows_the_figures_of_the_rows_and_ok(run: Run, database: Database[Any]) -> None:
+    with processes(database):
+        shown = run("status").stdout
+        (told,) = jsons(run("status", "--json"))
+    assert "  OK\n" in shown
+    assert "accepted 1.5/s  read 2.0/s  decided 1.5/s" in shown
+    assert "7 unfinished  oldest 1.5 s  lag 2 (250 ms)" in shown
+    assert "wait 1.0 ms / 10 ms" in shown
+    assert told["queue"]["documents"] == 7
+    assert told["wrong"] == []
+    assert "\x1b" not in shown
+
+
+def test_status_tells_that_the_month_is_closed(run: Run, database: Database[Any]) -> None:
+    since = ago(7200, now=datetime.now(UTC))
+    month = {"quotaMessages": 500, "quotaUsedMessages": 501}
+    with processes(database, figures={**month, "quotaClosedSinceSeconds": since.timestamp()}):
+        shown = run("status", code=1).stdout
+    assert f"quota 501 of 500, closed since {local(since)}" in shown
+    assert f"✕ Critical: quota: LINE takes no push since {local(since)}" in shown
+
+
+def test_status_tells_who_waits_by_class_and_how_many_sends_a_call_carries(
+    run: Run, database: Database[Any]
+) -> None:
+    figures = {
+        "gateClassWaiting": {"api": {"live": 12, "chat": 1, "other": 0}},
+        "gateClassLongestSeconds": {"api": {"live": 0.4, "chat": 9.5, "other": 0.0}},
+        "countedTodayMessages": 1_300,
+    }
+    carried = {"callSends": {"/v2/bot/message/reply": {"count": 12, "sum": 41.0}}}
+    late = {"cause": "late", "lastAt": datetime.now(UTC), "replayedAt": datetime.now(UTC)}
+    database.deadletters.insert_one({"_id": "late/0", **late})
+    with processes(database, figures=figures, lately=carried):
+        shown = run("status").stdout
+    assert "api: gate 50% used, 2 waiting (12 live up to 400 ms, 1 chat up to 9.5 s)" in shown
+    assert "41 sends in 12 calls" in shown
+    assert "1,300 counted today  1 late reply given up today" in shown
+    database.deadletters.delete_one({"_id": "late/0"})
+
+
+def test_a_dead_letter_is_told_with_what_its_cause_means(run: Run, database: Database[Any]) -> None:
+    letter = {"_id": "E9/0", "channel": "main", "key": HANAKO, "cause": "late"}
+    database.deadletters.insert_one({**letter, "lastAt": NOW, "effect": {"way": "reply"}})
+    meaning = explained("late")
+    assert meaning.startswith("late: ")
+    shown = run("dead", "show", "E9/0").stdout
+    assert meaning in shown
+    (told,) = jsons(run("dead", "list", "--cause", "late", "--json"))
+    assert (told["cause"], told["explained"]) == ("late", meaning)
+    database.deadletters.delete_one({"_id": "E9/0"})
+
+
+def test_status_exits_with_1_at_a_critical_problem(run: Run) -> None:
+    shown = run("status", code=1).stdout
+    assert "2 Critical" in shown
+    assert "✕ Critical: dispatcher: no dispatcher is running → " in shown
+
+
+def test_a_pause_alone_is_no_failure(
+    run: Run, order: Callable[..., str], database: Database[Any]
+) -> None:
+    with processes(database, paused=[{"channel": "other", "key": None}]):
+        order(pause.pause, "other/U1", why="a try", yes=True)
+        shown = run("status").stdout
+        run("resume", "other/U1", "--json")
+    assert "▲ Warning: paused: other/U1 since" in shown
+    assert (
+        "by hanako: a try → new events are held until you resume: `linedesk resume other/U1`"
+        in shown
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(2, "try 2 of 3"), pytest.param(4, "try 4", id="runs that were lost with a worker count")],
+)
+def test_status_shows_for_how_long_a_conversation_waits_and_which_try_it_is_at(
+    run: Run, database: Database[Any], number: int, told: str
+) -> None:
+    now = datetime.now(UTC)
+    tried = {"try": number, "trySince": ago(4, now=now), "since": ago(70, now=now)}
+    waiting = {"channel": "main", "key": HANAKO, "documents": 3, "why": "failed", **tried}
+    with processes(database, waiting=[waiting], handlerTries=3):
+        shown = run("status").stdout
+    pattern = rf"3 events for 1 min 1\d s \({told}, [\d.]+ s\): failed"
+    assert re.search(pattern, shown), shown
+
+
+def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
+    stuck = [{"channel": "main", "key": f"U{n}", "since": ago(999), "why": "x"} for n in range(20)]
+    doing = [{"name": f"worker-{n}", "doing": "handler", "since": ago(n)} for n in range(20)]
+    letters = [{"_id": str(n), "lastAt": NOW, "cause": "x"} for n in range(10)]
+    rows = [a_desk(), a_dispatcher(waiting=stuck, threads=doing)]
+    causes = [{"_id": "x", "count": 10, "lately": 10, "lastAt": NOW}]
+    read = Read(rows, [], calls=[a_call()] * 20, letters=letters, replays=0, causes=causes)
+    seen = put_together(read, now=NOW)
+    for height in (40, 24):
+        lines = list(plain(fitted(seen, height=height, width=80)))
+        assert height - 6 <= len(lines) <= height
+    assert len(list(plain(list(sections(seen))))) > 50
+    words = Text(f"main/{HANAKO}: 待 main/U花子", "red")
+    assert shortened(words).plain == "main/U11111111…: 待 main/U花子"
+
+
+# trace, calls, history, conversation recent
+
+
+def test_trace_tells_the_story_and_no_text(run: Run) -> None:
+    shown = run("trace", "req-1").stdout
+    assert re.search(r"^result +answered: LINE took one send after 2.1 s$", shown, re.M)
+    assert "POST /v2/bot/message/reply: LINE answered 200 in 90 ms  requestId=req-1" in shown
+    assert "found by" in shown
+    assert TEXT not in shown
+    assert TEXT in run("trace", "01E", "--text").stdout
+    (told,) = jsons(run("trace", "01E", "--json"))
+    assert told["stands"] == "answered"
+    assert "linedesk: nothing is known by '01NONE'" in run("trace", "01NONE", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ([], [None, "req-2", "req-1", "req-0"]),
+        (["--failed"], [None, "req-2", "req-0"]),
+        (["--since", "1h", "--failed"], [None, "req-2"]),
+        (["--status", "429"], ["req-2"]),
+        (["--status", "0"], [None]),
+        (["--endpoint", "message/re", "--limit", "1"], ["req-2"]),
+        (["--endpoint", "message.re"], []),
+        (["--key", "U9"], []),
+    ],
+)
+def test_calls_are_narrowed_and_the_newest_come_first(
+    run: Run, options: list[str], shown: list[str | None]
+) -> None:
+    assert [row["requestId"] for row in jsons(run("calls", "--json", *options))] == shown
+
+
+def test_calls_for_people_are_columns_with_names(run: Run) -> None:
+    head, first, *_ = (text.split("\t") for text in run("calls").stdout.splitlines())
+    assert len(head) == len(first)
+    assert first[1:4] == ["POST /v2/bot/profile", "no answer", "90 ms"]
+
+
+def test_history_and_a_conversations_last_days_are_told(run: Run) -> None:
+    shown = run("history").stdout.splitlines()
+    assert len(shown) == 2
+    assert shown[1].split()[2:4] == ["5", "-"]
+    assert jsons(run("history", "--json"))[0]["queueDocuments"] == 5
+    recent = run("conversation", "recent", "花子").stdout
+    assert "message text  01E" in recent
+    assert "newest 5,000 of recvq" in recent
+    assert (
+        jsons(run("conversation", "recent", HANAKO, "--json"))[0]["events"][0]["eventId"] == "01E"
+    )
+
+
+# pause, resume, release, audit
+
+
+def test_a_pause_is_ordered_and_the_missing_confirmation_is_shown(
+    run: Run, order: Callable[..., str], database: Database[Any]
+) -> None:
+    shown = order(pause.pause, "花子", why="too loud")
+    assert shown == f"paused main/{HANAKO}\n{NOT_CONFIRMED}; the pause takes effect when one runs\n"
+    assert order(pause.pause, f"main/{HANAKO}").startswith(f"main/{HANAKO} was already paused\n")
+    (row,) = database.control.find({}, {"_id": 0, "at": 0})
+    assert row["why"] == "too loud"
+    (told,) = jsons(run("resume", "--json", code=1))
+    assert told == {
+        "resumed": "all",
+        "wasPaused": False,
+        "obeyed": False,
+        "paused": [f"main/{HANAKO}"],
+    }
+    with processes(database):
+        assert run("resume", HANAKO).stdout == f"resumed main/{HANAKO}\n"
+    assert list(database.control.find()) == []
+
+
+def test_a_pause_that_the_dispatcher_tells_of_is_obeyed(
+    run: Run, order: Callable[..., str], database: Database[Any]
+) -> None:
+    with processes(database, paused=[{"channel": None, "key": None}]):
+        (told,) = jsons(run("pause", "--json", "--yes"))
+        assert (
+            order(pause.resume, "all")
+            == f"resumed all\n{NOT_CONFIRMED}; the pause ends when one runs\n"
+        )
+    assert told == {"paused": "all", "isNew": True, "obeyed": True}
+    # Without a dispatcher no pause is confirmed.
+    order(pause.pause, yes=True)
+    told = json.loads(order(pause.resume, as_json=True))
+    assert (told["wasPaused"], told["obeyed"]) == (True, False)
+
+
+def test_on_a_terminal_a_resume_says_what_waits_and_asks(
+    environ: dict[str, str], run: Run, database: Database[Any]
+) -> None:
+    with processes(database, paused=[]):
+        run("pause", HANAKO)
+        event = {"acceptTime": ago(3600, now=datetime.now(UTC)), "event": {"replyToken": "token"}}
+        held = {"channel": "main", "key": HANAKO, "document": event}
+        database.held.insert_many([{**held, "n": n} for n in range(188)])
+        for drop in ([], ["--drop"]):
+            with terminal(environ, "resume", HANAKO, *drop) as (master, process):
+                shown = until(master, "dead letter?" if drop else "?")
+                assert "up to 20 counted pushes" in shown
+                os.write(master, b"n\r")
+                assert process.wait(30) != 0
+        assert database.control.count_documents({"act": "pause", "key": HANAKO}) == 1
+        assert f"resumed main/{HANAKO}" in run("resume", HANAKO, "--drop", "--yes").stdout
+    row = database.control.find_one({"key": HANAKO})
+    assert row is not None
+    assert row["drop"]["by"] == "hanako"
+    database.held.delete_many({})
+    database.control.delete_many({})
+
+
+def test_an_unknown_word_pauses_nothing(run: Run, database: Database[Any]) -> None:
+    assert "no conversation 'U9'" in run("pause", "U9", code=1).stderr
+    assert "is not a channel" in run("pause", "/U9", code=1).stderr
+    assert "main/U9 is not known" in run("pause", "main/U9", code=1).stderr
+    assert list(database.control.find()) == []
+
+
+@pytest.mark.parametrize("seen", ["recvq", "held", None])
+def test_a_conversation_is_paused_from_its_first_event_on_or_with_yes(
+    order: Callable[..., str], database: Database[Any], seen: str | None
+) -> None:
+    key = f"U9{seen}"
+    if seen is not None:
+        event = {"_id": ObjectId(), "channel": "main", "key": key, "eventId": key, "n": 1}
+        database[seen].insert_one(event)
+    try:
+        assert order(pause.pause, f"main/{key}", yes=seen is None).startswith(f"paused main/{key}")
+    finally:
+        database.control.delete_many({"key": key})
+        database.held.delete_many({"key": key})
+
+
+def test_a_release_names_the_head_and_tells_what_came(
+    run: Run, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no dispatcher runs" in run("release", "花子", code=1).stderr
+    with processes(database):
+        assert "nothing of it waits" in run("release", "花子", code=1).stderr
+    assert "main is not a conversation" in run("release", "main", code=1).stderr
+    waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "why": "failed twice"}
+    with processes(database, waiting=[{**waiting, "since": datetime.now(UTC)}]):
+        assert "event 01E is not stuck" in run("release", "花子", code=1).stderr
+    assert database.control.find_one({"act": "release"}) is None
+    waiting["since"] = ago(120, now=datetime.now(UTC))
+    came = iter([None, "the event 01E is a dead letter"])
+    monkeypatch.setattr(acts.Acts, "came", lambda self, release: next(came))
+    with processes(database, waiting=[waiting]):
+        shown = run("release", "花子", "--why", "broken\nby\t太郎").stdout
+    assert f"main/{HANAKO}: release of event 01E ordered (failed twice)\n" in shown
+    assert shown.endswith("the event 01E is a dead letter\n")
+    row = database.control.find_one_and_delete({"act": "release"})
+    assert row is not None
+    assert row["what"] == {"eventId": "01E"}
+    (newest,) = jsons(run("audit", "--limit", "1", "--json"))
+    assert (newest["by"], newest["via"], newest["act"]) == ("hanako", "command", "release")
+    assert newest["on"] == f"main/{HANAKO} 01E"
+    shown = run("audit").stdout
+    assert "\trelease\t" in shown
+    assert "\tbroken by 太郎\t花子\n" in shown
+
+
+@pytest.mark.parametrize("command", OPERATOR_COMMANDS, ids=lambda command: str(command.name))
+def test_each_command_explains_itself_by_an_example(command: Any) -> None:
+    answer = CliRunner().invoke(main.linedesk, [command.name, "--help"])
+    assert f"  linedesk {command.name}" in answer.output
+    assert "--json" in answer.output
+
+
+# tail
+
+
+NAMES = {"main/U花子": "佐藤花子"}
+
+
+def a_came(kind: str = "event", **row: Any) -> Came:
+    return Came(kind, {"_id": 1, "at": NOW, "key": "U花子", "eventId": "01E", **row})
+
+
+def test_columns_are_aligned_with_wide_characters() -> None:
+    event = {"type": "message", "message": {"type": "text", "text": TEXT}}
+    lines = [
+        line(a_came(event=event), who(NAMES, "main", "U花子"), text=False),
+        line(a_came(key="Uabc", event=event), who({}, "main", "Uabc"), text=False),
+        line(a_came("dead", document={"event": event}, cause="quota"), "-", text=False),
+    ]
+    assert len({cell_len(one.partition("message")[0]) for one in lines}) == 1
+    assert TEXT not in "".join(lines)
+    assert f"「{TEXT}」" in line(a_came(event=event), "-", text=True)
+    assert told(a_came(event=event), text=True)["text"] == TEXT
+    assert TEXT not in json.dumps(told(a_came(event=event), text=False), default=str)
+
+
+def test_failures_are_distinguished_from_successes() -> None:
+    assert a_came("call", status=429).has_failed
+    assert a_came("call", status=None).has_failed
+    assert a_came("run", outcome="timeout").has_failed
+    assert a_came("dead").has_failed
+    assert not a_came("call", status=409).has_failed
+    assert not a_came("run", outcome="recorded").has_failed
+
+
+class Stream:
+    """A database whose streams can be waited for, and made to fail as they open."""
+
+    def __init__(self, database: Database[Any]) -> None:
+        self._database = database
+        self.opened = threading.Semaphore(0)
+        self.tokens: list[Any] = []
+        self.errors: list[Exception] = []
+
+    def watch(self, *stages: Any, **options: Any) -> Any:
+        self.tokens.append(options["resume_after"])
+        if self.errors:
+            raise self.errors.pop()
+        stream = self._database.watch(*stages, **options)
+        self.opened.release()
+        return stream
+
+    def then(self, act: Callable[[], object]) -> None:
+        """Do it as soon as the next stream is open."""
+
+        def wait() -> None:
+            if self.opened.acquire(timeout=10):
+                act()
+
+        threading.Thread(target=wait, daemon=True).start()
+
+
+def tailed(stream: Stream, *, key: str | None) -> Generator[Came]:
+    """The rows of a tail, with short intervals."""
+    short: Any = {"await_ms": 50, "first_pause_seconds": 0.01, "hold_seconds": 0.0}
+    yield from coming(stream, key=key, text=False, over=threading.Event(), **short)  # type: ignore[arg-type]
+
+
+def test_a_tail_resumes_after_an_outage_of_mongodb(
+    database: Database[Any], mongo_uri: str, client: Client
+) -> None:
+    with connect(mongo_uri, app_name="tail") as own:
+        stream = Stream(own[database.name])
+        found = tailed(stream, key=None)
+        stream.then(lambda: database.recvq.insert_many([an_event("01A"), an_event("01B")]))
+        assert next(found).row["eventId"] == "01A"
+        # Between what was read and what comes next: the driver's own try fails as well.
+        with failing(client, ["getMore", "aggregate"], times=3, errorCode=189, appName="tail"):
+            database.jobs.insert_one(a_run("01A"))
+            came = [next(found), next(found)]
+        assert [(one.kind, one.row["eventId"]) for one in came] == [
+            ("event", "01B"),
+            ("run", "01A"),
+        ]
+        assert stream.tokens[0] is None
+        found.close()
+
+
+def test_a_tail_shows_each_row_of_a_document(database: Database[Any]) -> None:
+    stream, key = Stream(database), "U7"
+    found = tailed(stream, key=key)
+    also = [{"eventId": "01C", "key": key}]
+    rows = [a_call("01A", key=key), a_call("01B", key="U8"), a_call("01D", key="U8", also=also)]
+    stream.then(lambda: put_rows(database.calls, a_call("019", key=key), *rows, alone=1))
+    came = [next(found) for _ in range(3)]
+    assert [one.event_id for one in came] == ["019", "01A", "01D"]
+    assert [told(one, text=False) for one in came[1:]] == [
+        {"kind": "call", **{name: row[name] for name in row if name != "also"}}
+        for row in (rows[0], rows[2])
+    ]
+    found.close()
+
+
+def test_a_tail_that_cannot_resume_starts_again_with_a_warning(
+    database: Database[Any],
+    mongo_uri: str,
+    client: Client,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with connect(mongo_uri, app_name="lost") as own:
+        stream = Stream(own[database.name])
+        found = tailed(stream, key="U7")
+        heartbeat = {"heartbeat": True, "key": "U7"}
+        rows = [an_event("01H", key="U8"), heartbeat, an_event("01I", key="U7")]
+        stream.then(lambda: database.recvq.insert_many(rows))
+        assert next(found).row["eventId"] == "01I"
+        with failing(client, ["getMore"], times=1, errorCode=286, appName="lost"):
+            stream.then(lambda: database.recvq.insert_one(an_event("01J", key="U7")))
+            assert next(found).row["eventId"] == "01J"
+        assert stream.tokens == [None, None]
+        assert "some lines may be missing" in caplog.text
+        found.close()
+    refused = Stream(database)
+    refused.errors = [OperationFailure("no", code=40324)]
+    with pytest.raises(OperationFailure):
+        next(tailed(refused, key=None))
+
+
+# On a terminal.
+
+
+def test_a_watched_status_fits_the_terminal_in_colour_and_ends_by_ctrl_c(
+    environ: dict[str, str], database: Database[Any]
+) -> None:
+    waiting = {"channel": "main", "key": "U花子", "since": datetime.now(UTC), "why": "遅" * 60}
+    with (
+        processes(database, waiting=[waiting]),
+        terminal(environ, "status", "--watch") as (master, watching),
+    ):
+        shown = until(master, "…") + until(master, "calls")
+        os.write(master, b"\x03")
+        assert watching.wait(10) == Exit.INTERRUPTED
+    assert "\x1b[1;32mOK" in shown
+    screen = shown.rpartition("\x1b[H")[2]
+    lines = [COLOUR.sub("", one) for one in screen.splitlines()]
+    assert len(lines) <= 24
+    assert all(cell_len(one) <= 80 for one in lines)
+    assert any("main/U花子" in one for one in lines)
+
+
+def test_a_tail_on_a_terminal_is_coloured_and_ends_quietly_by_ctrl_c(
+    environ: dict[str, str], database: Database[Any]
+) -> None:
+    with terminal(environ, "tail", "--text") as (master, tailing_):
+        # The command does not report when its stream is open.
+        stop = threading.Event()
+
+        def insert() -> None:
+            while not stop.wait(0.1):
+                name = uuid.uuid4().hex
+                database.recvq.insert_one(an_event(name, key="U花子"))
+                database.calls.insert_one(a_call(name, key="Uabc", status=500))
+
+        writer = threading.Thread(target=insert)
+        writer.start()
+        try:
+            shown = until(master, "reply 500")
+        finally:
+            stop.set()
+            writer.join(10)
+        os.write(master, b"\x03")
+        rest = to_the_end(master)
+        assert tailing_.wait(10) == Exit.INTERRUPTED
+    event = next(one for one in shown.splitlines() if "event" in one)
+    assert event.startswith("\x1b[36m")
+    assert f"「{TEXT}」" in event
+    assert "\x1b[31m" in shown
+    assert "Aborted" not in shown + rest

@@ -1,0 +1,314 @@
+"""The command as a process: its imports, Ctrl-C, exit codes and completion."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from linedesk.commands.failure import KNOWN, report
+from linedesk.operate.acts import OperatorControl
+from linedesk.runtime.exit_codes import Exit
+from linedesk.settings.settings import load_settings
+from linedesk.setup.database import open_to_act, operator
+from linedesk.setup.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
+from linedesk.store.control import Scope
+from linedesk.store.errors import OtherSchema, StoreUnavailable
+from tests.conftest import missing
+from tests.linedesk.commands.terminals import terminal, to_the_end, until_asked
+from tests.servers import frozen
+
+# Each takes tens of milliseconds to import.
+HEAVY = {
+    *("pymongo", "pydantic", "rich", "asyncio", "fastapi", "uvicorn", "linebot", "requests"),
+    *("frontdesk", "dispatcher", "jobworker", "linesim", "prometheus_client", "cryptography"),
+}
+DEAD_PORT = "mongodb://127.0.0.1:1/?replicaSet=rs0"
+LISTS_MODULES = (
+    "import sys\n"
+    "from linedesk.__main__ import main\n"
+    "sys.argv = ['linedesk', *sys.argv[1:]]\n"
+    "try:\n    main()\n"
+    "finally:\n    print(*sys.modules, file=sys.stderr)\n"
+)
+
+
+def linedesk(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "linedesk", *arguments],
+        env=os.environ | environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+# Imports
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "shown"),
+    [
+        (["--version"], {}, "linedesk, version "),
+        (["--help"], {}, "Usage: "),
+        (["calls", "--help"], {}, "Usage: "),
+        (
+            [],
+            {
+                "_LINEDESK_COMPLETE": "bash_complete",
+                "COMP_WORDS": "linedesk sta",
+                "COMP_CWORD": "1",
+            },
+            "plain,status",
+        ),
+    ],
+)
+def test_version_help_and_completion_import_almost_nothing(
+    arguments: list[str], environ: dict[str, str], shown: str
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", LISTS_MODULES, *arguments],
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.startswith(shown)
+    assert not HEAVY & set(ran.stderr.split())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_completion(shell: str) -> None:
+    if shell == "bash" and shutil.which("bash") is None:
+        missing("no bash here, and its version is asked for")
+    command = [Path(sys.executable).parent / "linedesk"]
+    environ = os.environ | {"_LINEDESK_COMPLETE": f"{shell}_source"}
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    assert f"_LINEDESK_COMPLETE={shell}_complete" in ran.stdout
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize(
+    "module", ["click", "linedesk.launch.main", "pydantic", "bson", "pymongo", "rich.console"]
+)
+def test_ctrl_c_ends_a_command_quietly_wherever_its_start_is(module: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-P", "-m", "linedesk", "status"],
+        env=os.environ | {"MONGODB_URI": DEAD_PORT},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.endswith(f" {module}\n"):
+            break
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=20)
+    # While Python ends, the signal itself ends the process, and a shell has 130 as well.
+    assert process.returncode in (Exit.INTERRUPTED, -signal.SIGINT)
+    assert "Traceback" not in rest
+    assert "KeyboardInterrupt" not in rest
+
+
+def test_ctrl_c_during_the_search_for_mongodb_ends_a_command_quietly() -> None:
+    with terminal({"MONGODB_URI": DEAD_PORT}, "audit", "-v") as (master, process):
+        # The terminal has echoed it before Python reads anything.
+        time_out = time.monotonic() + 20
+        while b"pymongo" not in maps_of(process.pid) and time.monotonic() < time_out:
+            pass
+        os.write(master, b"\x03")
+        shown = to_the_end(master)
+        assert process.wait(20) == Exit.INTERRUPTED
+    assert "Traceback" not in shown
+
+
+def maps_of(pid: int) -> bytes:
+    """The files that a process has mapped, among them compiled modules."""
+    return Path(f"/proc/{pid}/maps").read_bytes()
+
+
+def test_a_background_job_still_ignores_ctrl_c() -> None:
+    program = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    program += "from linedesk.commands.interrupts import take_ctrl_c; take_ctrl_c()\n"
+    program += "signal.raise_signal(signal.SIGINT); print('goes on')\n"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert ran.stdout == b"goes on\n"
+
+
+# Exit codes
+
+
+def test_each_error_that_has_an_exit_code_exists() -> None:
+    for name in KNOWN:
+        module, _, kind = name.rpartition(".")
+        assert issubclass(getattr(import_module(module), kind), Exception)
+
+
+def test_the_nearest_class_of_an_error_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(StoreUnavailable("away")) == Exit.UNAVAILABLE
+    assert "MongoDB cannot be reached" in capsys.readouterr().err
+    assert issubclass(OtherSchema, Exception)
+    assert KNOWN["linedesk.store.errors.OtherSchema"][0] == Exit.SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["dead", "replay", "--cause", "nothing"], Exit.FAILED, "no dead letters match"),
+        (["dead", "drop", "--cause", "nothing"], Exit.FAILED, "no dead letters match"),
+        (["dead", "show", "01NONE"], Exit.FAILED, "no dead letter '01NONE'"),
+        (["dead", "list", "--cause", "nothing"], Exit.OK, "no dead letters match"),
+        (["conversation", "show", "Unone"], Exit.FAILED, "no conversation 'Unone'"),
+        (["resume", "main"], Exit.FAILED, ""),
+        (["status"], Exit.FAILED, ""),
+        (["trace", "01NONE"], Exit.FAILED, "01NONE"),
+        (["pause"], 2, "add --yes"),
+        (["dead", "replay"], 2, "name the letters"),
+        (["nonsense"], 2, "No such command"),
+    ],
+)
+def test_exit_codes_are_those_of_the_documentation(
+    mongo_uri: str, database: Database[Any], arguments: list[str], code: int, words: str
+) -> None:
+    ran = linedesk(*arguments, MONGODB_URI=mongo_uri, MONGODB_DATABASE=database.name)
+    assert ran.returncode == code, ran.stderr
+    assert words in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+BROKEN_BOTS = {
+    "x = = 1\n": "SyntaxError: invalid syntax at",
+    "import sys; sys.exit(0)\n": "SystemExit",
+    "bot = 1\n": "must name a linedesk.Bot",
+    "import os\nos._exit(3)\n": "importing broken_3:bot fails",
+}
+
+
+def test_doctor_finds_a_broken_bot(tmp_path: Path) -> None:
+    def doctor(number: int, bot: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / f"broken_{number}.py").write_text(bot)
+        environ = {"BOT": f"broken_{number}:bot", "PYTHONPATH": str(tmp_path)}
+        return linedesk("doctor", "--no-line", MONGODB_URI=DEAD_PORT, **environ)
+
+    # Each waits for MongoDB, so they wait side by side.
+    with ThreadPoolExecutor() as pool:
+        running = list(pool.map(doctor, range(len(BROKEN_BOTS)), BROKEN_BOTS))
+    for ran, words in zip(running, BROKEN_BOTS.values(), strict=True):
+        assert ran.returncode == Exit.FAILED
+        (line,) = [one for one in ran.stdout.splitlines() if one.startswith("bad  bot ")]
+        assert words in line
+        assert "Traceback" not in ran.stdout + ran.stderr
+
+
+# Acts
+
+
+@pytest.fixture(scope="module")
+def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI of a mongod that takes connections and answers nothing."""
+    try:
+        find_mongod()
+    except MongodNotFound as error:
+        missing(str(error))
+    folder = tmp_path_factory.mktemp("frozen")
+    with EmbeddedMongod(folder / "mongod") as mongod, frozen(mongod.pid):
+        yield mongod.uri
+
+
+ACTS = (["pause", "main"], ["resume"], ["release", "main/U1"], ["dead", "replay", "01E"])
+
+
+def test_an_act_reports_within_two_seconds_that_mongodb_is_down(hanging: str) -> None:
+    for uri in (DEAD_PORT, hanging):
+        began = time.monotonic()
+        with (
+            pytest.raises(StoreUnavailable),
+            open_to_act(load_settings({"MONGODB_URI": uri}), app_name="tests"),
+        ):
+            pass
+        assert time.monotonic() - began < 2.0
+
+
+def test_each_act_reports_that_mongodb_is_down(hanging: str) -> None:
+    # Each waits a second for MongoDB, so they wait side by side.
+    with ThreadPoolExecutor() as pool:
+        running = [
+            pool.submit(linedesk, *act, MONGODB_URI=uri)
+            for uri in (DEAD_PORT, hanging)
+            for act in ACTS
+        ]
+    for ran in (one.result() for one in running):
+        assert ran.returncode == Exit.UNAVAILABLE, ran.stderr
+        assert ran.stderr.startswith("linedesk: MongoDB cannot be reached")
+
+
+def test_everything_is_paused_only_after_all_was_typed(
+    mongo_uri: str, database: Database[Any]
+) -> None:
+    environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
+    for typed, code, paused in (("yes", 1, 0), ("\x03", Exit.INTERRUPTED, 0), ("all", 0, 1)):
+        with terminal(environ, "pause") as (master, process):
+            shown = until_asked(master, process, "Type all to pause everything")
+            os.write(master, typed.encode() + b"\n" * (typed != "\x03"))
+            shown += to_the_end(master)
+            assert process.wait(20) == code, shown
+        assert database.control.count_documents({"_id": "pause"}) == paused
+        assert "Traceback" not in shown
+
+
+def test_a_pause_of_a_channel_that_no_event_has_can_be_ended(
+    mongo_uri: str, database: Database[Any]
+) -> None:
+    environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
+    OperatorControl(database).pause(Scope("nochannel"), by="the page")
+    assert linedesk("resume", "nochannel", **environ).returncode == Exit.OK
+    assert database.control.count_documents({}) == 0
+    assert "no conversation 'nochannel'" in linedesk("pause", "nochannel", **environ).stderr
+
+
+def test_the_audit_names_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SUDO_USER", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    import pwd
+
+    assert operator() == pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.setenv("LOGNAME", "taro")
+    assert operator() == "taro"
+    monkeypatch.setenv("SUDO_USER", "hanako")
+    assert operator() == "hanako"
+
+
+# The embedded mongod
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["status"], ["tail"], ["trace", "E"], ["calls"], ["history"], ["audit"], ["schema"]),
+        *(["pause", "main"], ["resume"], ["release", "main/U1"], ["dead", "list"], ["init"]),
+        *(["conversation", "show", "U1"], ["export", "-"]),
+    ],
+    ids=" ".join,
+)
+def test_without_an_up_each_command_says_what_to_do(tmp_path: Path, arguments: list[str]) -> None:
+    began = time.monotonic()
+    ran = linedesk(*arguments, MONGODB_URI="embedded", XDG_STATE_HOME=str(tmp_path))
+    assert ran.returncode == Exit.UNAVAILABLE, ran.stderr
+    assert "start `linedesk up` with MONGODB_URI=embedded" in ran.stderr
+    assert time.monotonic() - began < 5

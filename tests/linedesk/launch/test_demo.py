@@ -1,0 +1,231 @@
+"""`linedesk demo` as a person runs it, with everything that it starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import requests
+
+from linedesk.setup.private_mongod import MongodNotFound, find_mongod
+from tests.conftest import missing
+from tests.fork_server import nursery
+from tests.linedesk.processes import child_of, is_alive
+from tests.waiting import eventually
+
+PARTS = ("mongod", "-m frontdesk", "-m dispatcher")
+OPERATORS_TOKEN = "the-token-of-the-real-channel"
+
+
+class Demo:
+    """A running demo whose temporary files are all in `folder`."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.all_parts: list[int] = []
+        self._output = folder.with_suffix(".out")
+        folder.mkdir()
+        operators = {
+            "LINE_CHANNEL_ACCESS_TOKEN": OPERATORS_TOKEN,
+            "LOG_LEVEL": "error",
+            "LINEDESK_CONFIG": "a file that is not there",
+        }
+        with self._output.open("wb") as output:
+            self.process = nursery.start(
+                *("linedesk", "demo", *options),
+                env=os.environ | operators | {"TMPDIR": str(folder)},
+                stdout=output.fileno(),
+                stderr=output.fileno(),
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def output(self) -> str:
+        return self._output.read_text("utf-8")
+
+    def parts(self) -> list[int]:
+        """The process ids of all its parts, once they run."""
+        return eventually(self._all_parts, seconds=40)
+
+    def _all_parts(self) -> list[int]:
+        found = [child_of(self.pid, part) for part in PARTS]
+        return [pid for pid in found if pid] if all(found) else []
+
+    def page(self) -> str:
+        """The address of the chat page, once it is printed."""
+        match = eventually(lambda: re.search(r"http://\S+", self.output()), seconds=40)
+        assert match
+        return match[0]
+
+    def ended(self) -> int:
+        return self.process.wait(60)
+
+    def nothing_is_left(self, parts: list[int]) -> bool:
+        return not list(self.folder.iterdir()) and not any(is_alive(pid) for pid in parts)
+
+
+def need_mongod() -> None:
+    try:
+        find_mongod()
+    except MongodNotFound as error:
+        missing(str(error))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    need_mongod()
+    return tmp_path / "tmp"
+
+
+@pytest.fixture
+def running(folder: Path) -> Iterator[Demo]:
+    """A demo that waits for a person, with a bot of the person's choice."""
+    demo = Demo(folder, "--bot", "timer")
+    yield demo
+    demo.process.kill()
+    demo.process.wait()
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """A demo that played its conversation."""
+    need_mongod()
+    demo = Demo(tmp_path_factory.mktemp("demo") / "tmp", "--once")
+    demo.all_parts = demo.parts()
+    assert demo.ended() == 0, demo.output()
+    return demo
+
+
+def test_once_shows_each_message_with_its_sender(played: Demo) -> None:
+    text = " ".join(played.output().split())
+    assert "ようこそ！" in text
+    assert "佐藤花子さん、はい、こんにちは！今日もいい天気ですね ☀️、ですね。" in text
+    assert "田中太郎さん、位置情報ですね..." in text
+    assert "\x1b" not in text
+
+
+def test_once_closes_with_a_summary(played: Demo) -> None:
+    text = played.output()
+    assert re.search(r"double answers +0\b", text)
+    assert re.search(r"answers +26, none missing", text)
+    assert re.search(r"MongoDB +\d+\.\d+\.\d+", text)
+    assert re.search(r"closest two calls +[\d.]+ ms apart", text)
+
+
+def test_each_row_shows_the_milliseconds_of_each_step(played: Demo) -> None:
+    rows = re.findall(r"つ目です +([\d.]+) +([\d.]+) +([\d.]+) *$", played.output(), re.MULTILINE)
+    assert len(rows) == 15
+    for stored, started, answered in rows:
+        assert 0 < float(stored) < 2_000
+        assert 0 < float(started) < float(answered)
+
+
+def test_once_leaves_nothing_behind(played: Demo) -> None:
+    assert played.nothing_is_left(played.all_parts)
+
+
+@pytest.fixture(scope="module")
+def by_the_clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Demo]]:
+    """The conversations of the bots that live in time, played side by side."""
+    need_mongod()
+    folder = tmp_path_factory.mktemp("clock")
+    demos = {bot: Demo(folder / bot, "--once", "--bot", bot) for bot in ("timer", "reminder")}
+    try:
+        for demo in demos.values():
+            assert demo.ended() == 0, demo.output()
+        yield demos
+    finally:
+        for demo in demos.values():
+            demo.process.kill()
+            demo.process.wait()
+
+
+def rings(demo: Demo, who: str) -> list[tuple[str, str]]:
+    """The bot's message of a timer to a user, and its due time in Tokyo."""
+    row = rf"to {who} +(\S+) +\d\d \w+ (\d\d:\d\d:\d\d) +\d+ *$"
+    return re.findall(row, demo.output(), re.MULTILINE)
+
+
+def test_the_timers_demo_fires_when_the_clock_is_moved(by_the_clock: Mapping[str, Demo]) -> None:
+    text = by_the_clock["timer"].output()
+    assert text.count("180秒後にお知らせします") == 2
+    assert [said for said, _ in rings(by_the_clock["timer"], "佐藤花子")] == ["180秒経ちました"] * 2
+    assert [said for said, _ in rings(by_the_clock["timer"], "田中太郎")] == ["120秒経ちました"]
+    assert text.count("⏰ +0:0") == 2
+    assert "by the clock       3, none early" in text
+
+
+def test_the_reminders_demo_asks_at_half_past_eight_and_again(
+    by_the_clock: Mapping[str, Demo],
+) -> None:
+    first, second = rings(by_the_clock["reminder"], "佐藤花子")
+    assert first == ("飲んだ？", "08:30:00")
+    assert second[0] == "飲んだ？？"
+    assert second[1].startswith("08:40:")
+    for answer in ("何時ですか？", "8時30分に設定されています", "よくできました"):
+        assert answer in by_the_clock["reminder"].output()
+
+
+def test_it_waits_for_a_person_until_ctrl_c(running: Demo) -> None:
+    parts = running.parts()
+    page = running.page()
+    eventually(lambda: "+1分" in running.output())
+    assert requests.get(page, timeout=10).headers["content-type"].startswith("text/html")
+    assert requests.get(f"{page}sim/state", timeout=10).json()["users"]
+    assert_secrets_are_kept(parts[1:])
+    os.killpg(running.pid, signal.SIGINT)
+    assert running.ended() == 0
+    assert running.nothing_is_left(parts)
+
+
+def assert_secrets_are_kept(pids: list[int]) -> None:
+    """They are not in any process list, and none of them is the operator's."""
+    for pid in pids:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        given = [line.partition(b"=")[2] for line in environ if line.startswith(b"LINE_CHANNEL_")]
+        assert len(given) == 2
+        assert not any(secret in command for secret in given)
+        assert OPERATORS_TOKEN.encode() not in given
+
+
+def test_sigterm_ends_it_in_the_middle_without_a_trace(folder: Path) -> None:
+    demo = Demo(folder, "--once")
+    parts = demo.parts()
+    demo.process.terminate()
+    assert demo.ended() == 128 + signal.SIGTERM
+    assert demo.nothing_is_left(parts)
+
+
+def test_a_part_that_dies_ends_it_and_is_named_with_its_log(running: Demo) -> None:
+    parts = running.parts()
+    running.page()
+    os.kill(parts[PARTS.index("-m frontdesk")], signal.SIGKILL)
+    assert running.ended() == 1
+    assert "linedesk: demo: frontdesk ended by itself" in running.output()
+    assert "listening host=127.0.0.1" in running.output()
+    assert "Traceback" not in running.output()
+    assert running.nothing_is_left(parts)
+
+
+def test_its_parts_do_not_outlive_it_when_it_is_killed(running: Demo) -> None:
+    parts = running.parts()
+    running.process.kill()
+    eventually(lambda: not any(is_alive(pid) for pid in parts), seconds=40)
+
+
+def test_a_taken_port_is_said(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        demo = Demo(folder, "--port", str(port))
+        assert demo.ended() == 1
+    assert f"linedesk: demo: cannot serve on 127.0.0.1:{port}: " in demo.output()
+    assert "--port" in demo.output()
+    assert "Traceback" not in demo.output()

@@ -1,0 +1,299 @@
+"""The command line as an operator meets it: help, exit codes, and one clear line for each error."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from bson import json_util
+from click.testing import CliRunner
+
+from linedesk.launch import main
+from linedesk.runtime.exit_codes import Exit
+from linedesk.setup.collections import create_collections
+from linedesk.setup.private_mongod import free_port
+from linedesk.store.client import Client
+from linedesk.store.collections import check_recvq
+from linedesk.store.documents import SCHEMA, make_document
+from tests.fork_server import Written, nursery
+
+COMMANDS = ("init", "frontdesk", "dispatcher", "console", "sim", "demo", "up")
+SECRETS = {
+    "LINE_CHANNEL_SECRET": "8c570fa6dd201bb328f1c1eac23a96d8",
+    "LINE_CHANNEL_ACCESS_TOKEN": "token-of-the-channel",
+}
+
+
+def linedesk(
+    *arguments: str, module: str = "linedesk", **environ: str
+) -> subprocess.CompletedProcess[str]:
+    return nursery.run(module, *arguments, env=os.environ | environ)
+
+
+def refusal(*arguments: str, code: int, **environ: str) -> str:
+    """The output on stderr, which has no traceback."""
+    answer = linedesk(*arguments, **environ)
+    assert answer.returncode == code, answer.stderr
+    assert "Traceback" not in answer.stderr
+    return answer.stderr
+
+
+def test_help_names_every_command_and_gives_examples() -> None:
+    text = CliRunner().invoke(main.linedesk, ["--help"]).output
+    assert all(re.search(rf"^  {command} ", text, re.MULTILINE) for command in COMMANDS)
+    assert "linedesk demo --once" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_explains_itself(command: str) -> None:
+    answer = CliRunner().invoke(main.linedesk, [command, "--help"])
+    assert answer.exit_code == 0
+    assert "Usage: " in answer.output
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert version("linedesk") in CliRunner().invoke(main.linedesk, ["--version"]).output
+
+
+@pytest.mark.parametrize("module", ["frontdesk", "dispatcher"])
+def test_each_process_also_runs_as_a_module(module: str) -> None:
+    answer = linedesk("--help", module=module)
+    assert answer.stdout.startswith(f"Usage: python -m {module} ")
+
+
+def test_bad_settings_are_all_named_and_exit_with_config() -> None:
+    text = refusal("frontdesk", code=78, FRONTDESK_PORT="x", MAX_BODY_KB="0", **SECRETS)
+    assert text == (
+        "linedesk: FRONTDESK_PORT must be a port number, 1 to 65535, not 'x'\n"
+        "linedesk: MAX_BODY_KB must be a whole number of kilobytes, 1 to 8192, not '0'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("frontdesk", ["LINE_CHANNEL_SECRET"]),
+        ("dispatcher", ["LINE_CHANNEL_ACCESS_TOKEN"]),
+        ("sim", ["LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN"]),
+        ("up", ["LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN"]),
+    ],
+)
+def test_a_process_without_a_value_it_needs_is_refused_by_name(
+    command: str, missing: list[str]
+) -> None:
+    text = refusal(command, code=78, LINE_CHANNEL_SECRET="", LINE_CHANNEL_ACCESS_TOKEN="")
+    assert [line.split()[1] for line in text.splitlines()] == missing
+
+
+@pytest.mark.parametrize("command", ["frontdesk", "dispatcher"])
+def test_a_process_alone_refuses_the_embedded_mongod(command: str) -> None:
+    text = refusal(command, code=78, MONGODB_URI="embedded", **SECRETS)
+    assert text.startswith("linedesk: MONGODB_URI is embedded, which only `linedesk up`")
+
+
+def test_the_scheduler_of_an_earlier_release_ends_with_what_to_do() -> None:
+    """Its unit restarts everything else (RestartPreventExitStatus=CONFIG)."""
+    text = refusal("scheduler", code=78, SCHEDULER="process", **SECRETS)
+    assert text.startswith("linedesk: the dispatcher fires timers: run `systemctl disable --now")
+    assert "scheduler" not in linedesk("--help").stdout
+
+
+@pytest.mark.parametrize("process", ["frontdesk", "dispatcher"])
+def test_a_process_says_once_which_settings_have_no_effect(process: str) -> None:
+    earlier = {"SCHEDULER": "process", "SCHEDULER_METRICS_PORT": "9103"}
+    answer = linedesk(process, MONGODB_URI="embedded", **earlier, **SECRETS)
+    told = re.findall(r"setting has no effect in this release name=(\w+)", answer.stderr)
+    assert told == list(earlier)
+
+
+def test_an_unknown_name_in_the_config_file_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "line.toml"
+    config.write_text("FRONTDESK_PROT = 1\n")
+    text = refusal("frontdesk", "--config", str(config), code=78)
+    assert "unknown setting: FRONTDESK_PROT (did you mean FRONTDESK_PORT?)" in text
+
+
+def test_init_without_a_server_says_so_and_shows_no_password() -> None:
+    secret_option = "tls=true&tlsCertificateKeyFilePassword=hunter2"
+    answer = linedesk("init", MONGODB_URI=f"mongodb://u:hunter2@127.0.0.1:1/?{secret_option}")
+    assert answer.returncode == 69
+    assert answer.stderr.startswith("linedesk: MongoDB cannot be reached")
+    assert "mongodb://***@127.0.0.1:1/" in answer.stdout
+    assert "hunter2" not in answer.stdout + answer.stderr
+
+
+def test_a_taken_port_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        text = refusal("frontdesk", code=78, FRONTDESK_PORT=port, **SECRETS)
+        assert len(text.splitlines()) == 1
+        assert f"port {port} is in use" in text
+        text = refusal("sim", "--port", port, code=69, **SECRETS)
+        assert f"linedesk: the simulator cannot use port {port}:" in text
+
+
+def test_a_missing_bot_module_is_named() -> None:
+    text = refusal("dispatcher", code=78, BOT="no_such_module:bot", **SECRETS)
+    assert "BOT names the module 'no_such_module'" in text
+
+
+@pytest.fixture
+def unmade(client: Client) -> Iterator[str]:
+    """The name of a database that does not exist yet."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    yield name
+    client.drop_database(name)
+
+
+def test_init_makes_everything_once_and_leaves_it_after(
+    client: Client, mongo_uri: str, unmade: str
+) -> None:
+    environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": unmade}
+    first = linedesk("init", "--capped-mb", "8", **environ)
+    # As an insert brings it back after a drop.
+    client[unmade].drop_collection("calls")
+    client[unmade]["calls"].insert_one({})
+    for days in (31, 25, 20):
+        client[unmade]["audit"].insert_one({"at": datetime.now(UTC) - timedelta(days=days)})
+    second = linedesk("init", "--capped-mb", "16", **environ, AUDIT_DAYS="30")
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert re.search(r"^recvq +made +eventId", first.stdout, re.MULTILINE)
+    assert re.search(r"^recvq +was there +eventId", second.stdout, re.MULTILINE)
+    assert re.search(r"^calls +capped again +also, eventId", second.stdout, re.MULTILINE)
+    assert "recvq keeps its size of 8 MB" in second.stdout
+    assert (
+        "audit       rows are removed after 400 days: 0 now, 0 more within a week" in first.stdout
+    )
+    assert "rows are removed after 30 days: 1 now, 1 more within a week" in second.stdout
+    age = client[unmade]["audit"].index_information()["at"]["expireAfterSeconds"]
+    assert age == 30 * 24 * 3600
+    assert "keeps its size" not in first.stdout
+
+
+def test_init_caps_a_recvq_that_came_back_by_an_insert_and_keeps_what_it_holds(
+    client: Client, mongo_uri: str, unmade: str
+) -> None:
+    stored = make_document({"type": "message"}, channel="main", accept_time=datetime.now(UTC))
+    client[unmade]["recvq"].insert_one(stored)
+    answer = linedesk("init", MONGODB_URI=mongo_uri, MONGODB_DATABASE=unmade)
+    assert answer.returncode == 0
+    assert re.search(r"^recvq +capped again +eventId, messageId", answer.stdout, re.MULTILINE)
+    check_recvq(client[unmade])
+    assert client[unmade]["recvq"].count_documents({}) == 1
+
+
+LEAKING_BOT = "import os\nraise RuntimeError(os.environ['LINE_CHANNEL_ACCESS_TOKEN'])\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "import os\nraise RuntimeError(os.environ['LINE_CHANNEL_ACCESS_TOKEN'])\n",
+            "RuntimeError",
+        ),
+        ("x = = 1\n", "SyntaxError: invalid syntax"),
+        ("import nowhere_to_be_found\n", "No module named 'nowhere_to_be_found'"),
+    ],
+)
+def test_a_bot_that_cannot_be_imported_is_told_by_its_line(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    (tmp_path / "broken_bot.py").write_text(text)
+    answer = linedesk("dispatcher", BOT="broken_bot:bot", PYTHONPATH=str(tmp_path), **SECRETS)
+    assert answer.returncode == 78
+    assert told in answer.stderr
+    assert f"broken_bot.py:{len(text.splitlines())}" in answer.stderr
+    assert SECRETS["LINE_CHANNEL_ACCESS_TOKEN"] not in answer.stderr
+
+
+def test_a_closed_pipe_ends_a_command_without_a_message() -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with Written() as told:
+        child = nursery.start(
+            *("linedesk", "doctor"),
+            env=os.environ | {"MAX_BODY_KB": "much"},
+            stdout=theirs,
+            stderr=told.fd,
+        )
+        os.close(theirs)
+        assert (child.wait(60), told.text) == (1, "")
+
+
+def test_an_unexpected_error_is_logged_without_secrets() -> None:
+    program = (
+        "from linedesk.commands.failure import report\n"
+        "from linedesk.runtime.logging import configure_logging\n"
+        "configure_logging(secrets=['token-of-the-channel'])\n"
+        "try:\n    raise RuntimeError('token-of-the-channel')\n"
+        "except RuntimeError as error:\n    raise SystemExit(report(error))\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert answer.returncode == 70
+    assert "CRITICAL commands unexpected error" in answer.stderr
+    assert "RuntimeError: ***" in answer.stderr
+    assert "token-of-the-channel" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"schema": SCHEMA + 1}, f"(schema {SCHEMA + 1}, this release supports {SCHEMA})"),
+        ({"schema": 2}, "a development version of linedesk (schema 2, "),
+        ({}, "a development version of linedesk (schema 1, "),
+    ],
+)
+def test_each_process_stops_with_a_message_at_documents_of_another_version(
+    client: Client,
+    mongo_uri: str,
+    unmade: str,
+    tmp_path: Path,
+    schema: dict[str, int],
+    words: str,
+) -> None:
+    """The conversations were read from the MongoDB of a dispatcher of schema 2."""
+    environ = {
+        "MONGODB_URI": mongo_uri,
+        "MONGODB_DATABASE": unmade,
+        "LINE_CHANNEL_SECRET": "0123456789abcdef0123456789abcdef",
+        "LINE_CHANNEL_ACCESS_TOKEN": "t" * 20,
+        "SPOOL_PATH": str(tmp_path / "spool.db"),
+        "FRONTDESK_PORT": str(free_port()),
+        "CONSOLE_PORT": str(free_port()),
+    }
+    create_collections(client[unmade], capped_bytes=1024 * 1024)
+    progress = {"_id": "dispatcher", "epoch": 1, **schema}
+    client[unmade]["progress"].insert_one(progress)
+    stored = Path(__file__).with_name("schema_2.json").read_text(encoding="utf-8")
+    client[unmade]["conversations"].insert_many(json_util.loads(stored))
+    before = list(client[unmade]["conversations"].find())
+    export = tmp_path / "export"
+    commands = ["init", "frontdesk", "dispatcher", "console", "pause all --yes"]
+    for command in (*commands, f"export {export}"):
+        answer = linedesk(*command.split(), **environ)
+        assert answer.returncode == Exit.SCHEMA, (command, answer.stderr)
+        assert words in answer.stderr
+    for process in ("frontdesk", "dispatcher"):
+        answer = linedesk(process, **environ, LINEDESK_LANG="ja")
+        assert answer.returncode == Exit.SCHEMA, (process, answer.stderr)
+        assert answer.stderr.isascii(), "a process writes a log, which is in English"
+    assert re.search(
+        r"^bad +schema +not as linedesk needs it",
+        linedesk("doctor", "--no-line", **environ).stdout,
+        re.M,
+    )
+    assert client[unmade]["progress"].find_one() == progress
+    assert list(client[unmade]["conversations"].find()) == before
+    assert not export.exists()

@@ -1,0 +1,190 @@
+"""Bot time in a simulation, against linesim's clock."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+import linesim
+from linedesk.launch.sim_clock import SimClock
+from linedesk.settings.settings import load_settings
+from tests.waiting import eventually
+
+NOWHERE = "http://127.0.0.1:1/sim/clock"
+
+
+def short(url: str, **limits: float) -> SimClock:
+    """A clock with short waits."""
+    return SimClock(url, **{"follow_seconds": 0.05, "pause_seconds": 0.01, **limits})
+
+
+@pytest.fixture
+def sim() -> Iterator[linesim.Sim]:
+    with linesim.running() as sim:
+        yield sim
+
+
+@pytest.fixture
+def clock(sim: linesim.Sim) -> Iterator[SimClock]:
+    clock = short(f"{sim.url}/sim/clock")
+    yield clock
+    clock.stop()
+    assert clock.join(5)
+
+
+def ahead_of(clock: SimClock) -> float:
+    return (clock.now() - datetime.now(UTC)).total_seconds()
+
+
+def test_it_is_the_systems_time_until_the_clock_is_moved(sim: linesim.Sim, clock: SimClock) -> None:
+    assert clock.now().tzinfo == UTC
+    assert ahead_of(clock) == pytest.approx(0, abs=1)
+    sim.advance(180)
+    assert ahead_of(clock) == pytest.approx(180, abs=1)
+
+
+def test_a_caller_never_gets_a_time_before_a_confirmed_move(
+    sim: linesim.Sim, clock: SimClock
+) -> None:
+    """Whatever the thread knows: a move and the event after it keep their order."""
+    clock.start()
+    for moves in range(1, 20):
+        sim.advance(1_000)
+        assert ahead_of(clock) == pytest.approx(moves * 1_000, abs=100)
+
+
+def test_each_move_is_reported_at_once(sim: linesim.Sim, clock: SimClock) -> None:
+    moved = threading.Semaphore(0)
+    clock.when_moved(moved.release)
+    clock.start()
+    assert moved.acquire(timeout=10)  # once at the start: no caller misses an earlier move
+    for _ in range(3):
+        sim.advance(60)
+        assert moved.acquire(timeout=10)
+    assert not moved.acquire(blocking=False)
+
+
+def test_a_move_missed_by_the_thread_is_returned_by_the_next_request(
+    sim: linesim.Sim, clock: SimClock
+) -> None:
+    heard: list[float] = []
+    clock.when_moved(lambda: heard.append(ahead_of(clock)))
+
+    def move_once() -> None:
+        """Between the thread's first question and its second."""
+        if len(heard) == 1:
+            sim.advance(60)
+
+    clock.when_moved(move_once)
+    clock.start()
+    eventually(lambda: len(heard) == 2)
+    assert heard[1] == pytest.approx(60, abs=1)
+
+
+def test_without_an_answer_the_last_offset_is_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    moved = threading.Event()
+
+    def hear() -> None:
+        if served.platform.clock.ahead == 600:
+            moved.set()
+
+    with caplog.at_level(logging.WARNING), linesim.running() as served:
+        # However long a busy machine takes for an answer.
+        clock = short(f"{served.url}/sim/clock", ask_seconds=30.0)
+        clock.when_moved(hear)
+        clock.start()
+        served.advance(600)
+        assert moved.wait(10)
+        assert not caplog.records
+    with caplog.at_level(logging.WARNING):
+        eventually(lambda: caplog.messages)
+        assert ahead_of(clock) == pytest.approx(600, abs=2)
+    clock.stop()
+    assert clock.join(5)
+    assert [text.partition(" url")[0] for text in caplog.messages] == [
+        "linesim does not report the time"
+    ]
+
+
+def test_without_a_simulator_it_is_the_systems_time() -> None:
+    assert ahead_of(short(NOWHERE)) == pytest.approx(0, abs=1)
+
+
+def test_a_simulator_that_hangs_blocks_no_caller() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        clock = short(f"http://127.0.0.1:{silent.getsockname()[1]}/", ask_seconds=0.05)
+        began = time.monotonic()
+        assert ahead_of(clock) == pytest.approx(0, abs=1)
+        clock.start()
+        clock.stop()
+        assert clock.join(5)
+        assert time.monotonic() - began < 5
+
+
+@contextmanager
+def answering(
+    body: bytes, *, times: int = 1, asked: Callable[[str], None] = lambda path: None
+) -> Iterator[str]:
+    """A server that answers that many requests in this way, and records them; its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked(self.path)
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+
+        def answer() -> None:
+            for _ in range(times):
+                server.handle_request()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        thread.join(5)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"ahead": "soon"}', b'{"ahead": -1}', b'{"ahead": NaN}']
+)
+def test_an_answer_that_is_no_clock_counts_as_none(body: bytes) -> None:
+    with answering(body) as url:
+        assert ahead_of(short(url)) == pytest.approx(0, abs=1)
+
+
+def test_it_waits_for_the_next_move_without_polling() -> None:
+    paths: list[str] = []
+
+    def asked(path: str) -> None:
+        paths.append(path)
+        if len(paths) == 2:
+            follower.stop()
+
+    with answering(b'{"ahead": 180.25}', times=2, asked=asked) as url:
+        follower = short(url)
+        follower.start()
+        assert eventually(lambda: follower.join(1))
+    assert paths == ["/", "/?after=180.25&wait=0.05"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9000", "localhost:9000", "[::1]:9000"])
+def test_the_setting_takes_a_clock_of_this_machine_only(host: str) -> None:
+    """Refused values are tested in tests/linedesk/settings/test_settings.py."""
+    url = f"http://{host}/sim/clock"
+    assert load_settings({"SIM_CLOCK": url}).sim_clock == url

@@ -1,0 +1,406 @@
+"""`linedesk up` with the real processes, on the tests' MongoDB and on its own mongod."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from pymongo.database import Database
+
+from linedesk import Bot
+from linedesk.bots.load import MOVED, load_bot
+from linedesk.launch.up import room_programs
+from linedesk.launch.worker import END_SECONDS
+from linedesk.runtime.exit_codes import Exit
+from linedesk.settings.errors import DataInUse, SettingsError
+from linedesk.settings.settings import load_settings
+from linedesk.setup import database as opening
+from linedesk.setup import init
+from linedesk.setup.database import open_database, with_server
+from linedesk.setup.init import init_database
+from linedesk.setup.kept_mongod import KeptMongod, beside_up
+from linedesk.setup.private_mongod import MongodNotFound, find_mongod, free_port
+from linedesk.store.client import connect
+from linedesk.store.documents import SCHEMA
+from linedesk.store.errors import StoreUnavailable
+from tests.conftest import missing
+from tests.linedesk.processes import child_of, children_of, is_alive
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[3]
+DISPATCHER, MONGOD = "-m dispatcher", "--dbpath"
+SECRETS = {
+    "LINE_CHANNEL_SECRET": "8c570fa6dd201bb328f1c1eac23a96d8",
+    "LINE_CHANNEL_ACCESS_TOKEN": "token-of-the-channel",
+}
+
+
+class Up:
+    """A running `linedesk up` with its log."""
+
+    def __init__(self, log: Path, environ: dict[str, str], *options: str) -> None:
+        self._log = log
+        self.url = f"http://127.0.0.1:{environ['FRONTDESK_PORT']}"
+        with log.open("ab") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "linedesk", "up", *options],
+                cwd=ROOT,
+                env=os.environ | SECRETS | environ,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+    def child(self, words: str) -> int:
+        return eventually(lambda: child_of(self.process.pid, words), seconds=40) or 0
+
+    def wait_until_ready(self) -> None:
+        eventually(self._is_ready, seconds=40)
+        eventually(lambda: "INFO dispatcher ready" in self.log(), seconds=40)
+
+    def log(self) -> str:
+        return self._log.read_text("utf-8")
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+    def _is_ready(self) -> bool:
+        try:
+            return requests.get(f"{self.url}/readyz", timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+
+def beside_of(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Another command in a separate process."""
+    return subprocess.run(
+        [sys.executable, "-m", "linedesk", *arguments],
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+Start = Callable[..., Up]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    made: list[Up] = []
+
+    def start(environ: dict[str, str], *options: str) -> Up:
+        port = {"FRONTDESK_PORT": str(free_port()), "LINE_API_BASE": "http://127.0.0.1:1"}
+        made.append(Up(tmp_path / f"up-{len(made)}.log", port | environ, *options))
+        return made[-1]
+
+    yield start
+    for up in made:
+        left = children_of(up.process.pid)
+        up.process.kill()
+        up.process.wait()
+        eventually(lambda left=left: not any(is_alive(pid) for pid in left), seconds=40)
+
+
+@pytest.fixture
+def on_the_tests_mongodb(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
+    return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
+
+
+def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
+    start: Start, on_the_tests_mongodb: dict[str, str], tmp_path: Path, database: Database[Any]
+) -> None:
+    config = tmp_path / "line.toml"
+    config.write_text("LOG_LEVEL = 'warning'\nDISPATCHER_FEED = 'oplog'\n")
+    systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    systemd.bind(str(tmp_path / "notify"))
+    notify = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+    up = start(on_the_tests_mongodb | notify, "--config", str(config), "-v")
+    up.wait_until_ready()
+    assert "ready feed=oplog" in up.log()
+    # So that advice names this command, and not systemd.
+    rows = {"startedBy": "up", "role": {"$in": ["frontdesk", "dispatcher"]}}
+    eventually(lambda: database.status.count_documents(rows) == 2)
+    first = up.child(DISPATCHER)
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: up.log().count("INFO dispatcher ready") == 2, seconds=40)
+    assert up.child(DISPATCHER) != first
+    assert "restarting process=dispatcher exit=-9" in up.log()
+    pids = list(children_of(up.process.pid))
+    assert len(pids) == 2
+    assert up.stop() == 0
+    assert not any(is_alive(pid) for pid in pids)
+    last = up.log()
+    assert last.rindex("frontdesk") < last.rindex("INFO dispatcher stopping")
+    with systemd, pytest.raises(BlockingIOError):
+        systemd.recv(1)  # No child spoke in the name of `up`.
+
+
+def test_what_is_started_exists() -> None:
+    programs = room_programs(load_settings({}), config_path=None, verbose=False)
+    assert [program.name for program in programs] == ["frontdesk", "dispatcher"]
+    for program in programs:
+        module = program.command[program.command.index("-m") + 1]
+        assert find_spec(f"{module}.__main__")
+
+
+def test_a_worker_runs_beside_and_stops_last_where_handlers_run_in_workers() -> None:
+    given = {"dispatcher_workers": "amqp", "amqp_url": "amqp://127.0.0.1/"}
+    settings = load_settings({name.upper(): value for name, value in given.items()})
+    programs = room_programs(settings, config_path=Path("line.toml"), verbose=False)
+    assert [one.name for one in programs] == ["frontdesk", "dispatcher", "worker"]
+    assert programs[-1].command[-5:] == ["-m", "linedesk", "worker", "--config", "line.toml"]
+    assert programs[-1].stop_seconds > settings.drain_seconds + END_SECONDS
+
+
+def test_a_setting_that_only_a_child_can_refuse_ends_everything_with_config(
+    start: Start, on_the_tests_mongodb: dict[str, str]
+) -> None:
+    up = start(on_the_tests_mongodb | {"BOT": "no_such_module:bot"})
+    assert up.process.wait(60) == 78
+    assert "BOT names the module 'no_such_module'" in up.log()
+
+
+def test_embedded_prepares_a_mongod_keeps_it_running_and_keeps_its_data(
+    start: Start, tmp_path: Path
+) -> None:
+    try:
+        find_mongod()
+    except MongodNotFound as error:
+        missing(str(error))
+    environ = {"MONGODB_URI": "embedded", "XDG_STATE_HOME": str(tmp_path)}
+
+    first = start(environ)
+    first.wait_until_ready()
+    for own in (environ, {"XDG_STATE_HOME": str(tmp_path)}):
+        beside = beside_of(own, "status", "--json")
+        assert json.loads(beside.stdout)["processes"], beside.stderr
+    assert eventually(lambda: "Page:       run `linedesk console`" in first.log())
+    assert f"Webhook:    {first.url}/callback\n" in first.log()
+    assert "Simulator:  http://127.0.0.1:1/\n" in first.log()
+    assert (tmp_path / "linedesk" / "spool.db").exists()
+    port = int((tmp_path / "linedesk" / "mongod" / "port").read_text())
+    with connect(f"mongodb://127.0.0.1:{port}/?replicaSet=rs0", app_name="tests") as client:
+        client.line_bot.progress.insert_one({"_id": "kept"})
+    mongod = first.child(MONGOD)
+    os.kill(mongod, signal.SIGKILL)
+    eventually(lambda: "restarting process=mongod" in first.log())
+    assert eventually(lambda: child_of(first.process.pid, MONGOD), seconds=40) != mongod
+    first.wait_until_ready()
+    assert first.stop() == 0
+
+    second = start(environ)
+    second.wait_until_ready()
+    with connect(f"mongodb://127.0.0.1:{port}/?replicaSet=rs0", app_name="tests") as client:
+        assert client.line_bot.progress.find_one({"_id": "kept"})
+        newer = {"$set": {"schema": SCHEMA + 1}}
+        client.line_bot.progress.update_one({"_id": "dispatcher"}, newer)
+    assert second.stop() == 0
+
+    # Before it changes anything, and without a restart that would change nothing.
+    third = start(environ)
+    assert third.process.wait(60) == Exit.SCHEMA
+    assert "was written by a newer release" in third.log()
+    assert "started room" not in third.log()
+
+
+# Commands beside an `up` with its own mongod. tests/docs/test_readme.py has the real ones.
+
+OF_UP = "mongodb://127.0.0.1:27999/?replicaSet=rs0"
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KeptMongod]:
+    """The lock of an `up` that wrote its settings."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    kept = KeptMongod(tmp_path / "linedesk" / "mongod")
+    settings = load_settings(
+        SECRETS | {"MONGODB_URI": OF_UP, "SPOOL_PATH": "/of/up", "BOT_SETTINGS": "code=planted"}
+    )
+    kept.note(settings.model_copy(update={"mongodb_database": "of_up"}))
+    yield kept
+    kept._lock.close()
+
+
+@pytest.mark.parametrize("environ", [{}, {"MONGODB_URI": "embedded"}])
+def test_where_no_server_is_set_a_command_takes_what_up_runs_with(
+    kept: KeptMongod, environ: dict[str, str]
+) -> None:
+    found = beside_up(load_settings(environ))
+    assert found.mongodb_uri == OF_UP
+    assert (found.mongodb_database, found.spool_path) == ("of_up", Path("/of/up"))
+    assert (found.line_channel_secret, found.bot_settings) == ((), {})
+    own = beside_up(load_settings(environ | {"MONGODB_DATABASE": "own"}))
+    assert (own.mongodb_database, own.mongodb_uri) == ("own", OF_UP)
+
+
+def test_a_server_that_is_set_goes_before_that_of_up(kept: KeptMongod) -> None:
+    given = load_settings({"MONGODB_URI": "mongodb://elsewhere/?replicaSet=rs0"})
+    assert beside_up(given) is given
+
+
+def test_nothing_secret_is_written_down(kept: KeptMongod, tmp_path: Path) -> None:
+    text = (tmp_path / "linedesk" / "mongod" / "lock").read_text()
+    assert "/of/up" in text
+    assert not any(secret in text for secret in (*SECRETS.values(), "planted"))
+
+
+@pytest.mark.parametrize("state", ["ended", "not written yet", "of another version"])
+def test_without_an_up_settings_stay_as_they_are(
+    kept: KeptMongod, tmp_path: Path, state: str
+) -> None:
+    if state == "ended":
+        kept._lock.close()
+    else:
+        text = {"not written yet": "", "of another version": '{"new": 1}'}[state]
+        (tmp_path / "linedesk" / "mongod" / "lock").write_text(text)
+    given = load_settings({})
+    assert beside_up(given) is given
+
+
+def test_a_command_says_at_once_that_nothing_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def refuse(*_: object) -> None:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(opening.socket, "create_connection", refuse)
+    with (
+        pytest.raises(StoreUnavailable, match=r"nothing listens at 127.0.0.1:27017, and no `lined"),
+        open_database(load_settings({}), app_name="tests"),
+    ):
+        pass
+    with pytest.raises(StoreUnavailable, match=r"nothing listens at 127.0.0.1:27017"):
+        init_database(with_server(load_settings({})), capped_mb=1)
+
+
+def test_while_an_up_starts_commands_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    starting = KeptMongod(tmp_path / "linedesk" / "mongod")
+    with pytest.raises(StoreUnavailable, match="`linedesk up` is starting"):
+        with_server(load_settings({"MONGODB_URI": "embedded"}))
+    starting._lock.close()
+    with pytest.raises(StoreUnavailable, match="start `linedesk up` with MONGODB_URI=embedded"):
+        with_server(load_settings({"MONGODB_URI": "embedded"}))
+
+
+def test_init_is_for_the_mongod_of_up_where_no_server_is_set(
+    kept: KeptMongod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reached(uri: str) -> str:
+        raise StoreUnavailable(uri)
+
+    monkeypatch.setattr(init, "ensure_replica_set", reached)
+    with pytest.raises(StoreUnavailable, match=re.escape(OF_UP)):
+        init_database(with_server(load_settings({})), capped_mb=1)
+
+
+def test_an_up_starts_although_a_command_looks_at_its_lock(
+    kept: KeptMongod, tmp_path: Path
+) -> None:
+    folder = tmp_path / "linedesk" / "mongod"
+    with pytest.raises(DataInUse):
+        KeptMongod(folder)
+    kept._lock.close()
+    with (folder / "lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        done = threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
+        done.start()
+        KeptMongod(folder)._lock.close()
+        done.join()
+        assert looking.read() == "", "what the one before noted"
+
+
+# Files of a bot's folder that have the names of our packages.
+
+
+def test_a_command_by_python_m_imports_ours(tmp_path: Path) -> None:
+    for name in ("frontdesk", "dispatcher", "jobworker"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported in place of ours')\n")
+    command = [sys.executable, "-m", "linedesk", "status", "--help"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("spec", ["dispatcher:bot", "dispatcher.mine:bot"])
+def test_a_bot_with_a_used_name_has_to_be_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "dispatcher.py").write_text("from linedesk import Bot\n\nbot = Bot()\n")
+    with pytest.raises(SettingsError, match=r"dispatcher/__init__.py hides .*/dispatcher.py"):
+        load_bot(spec)
+
+
+def test_a_bot_is_found_in_the_working_directory_behind_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "a_bot_of_mine.py").write_text("from linedesk import Bot\n\nbot = Bot()\n")
+    assert isinstance(load_bot("a_bot_of_mine:bot"), Bot)
+    assert sys.path[-1] == str(tmp_path)
+
+
+OLD_NAMES = ("bots", *MOVED)
+
+
+@pytest.fixture
+def own_parrot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A bot author's module that has the old name of a shipped bot, still empty."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
+    for name in OLD_NAMES:
+        # Set first, so that the test's imports are dropped at its end.
+        monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+        del sys.modules[name]
+    (tmp_path / "bots").mkdir()
+    (tmp_path / "bots" / "__init__.py").touch()
+    return tmp_path / "bots" / "parrot.py"
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED.items())
+def test_the_old_name_of_a_shipped_bot_still_works_and_the_new_one_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, old: str, new: str
+) -> None:
+    for name in OLD_NAMES:
+        monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+    assert load_bot(f"{old}:bot") is importlib.import_module(new).bot
+    (record,) = caplog.records
+    assert (record.levelname, f"old={old} new={new}" in record.message) == ("WARNING", True)
+
+
+def test_a_bot_author_s_own_module_goes_before_the_old_name_of_a_shipped_bot(
+    own_parrot: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_parrot.write_text("from linedesk import Bot\n\nbot = Bot()\n")
+    load_bot("bots.parrot:bot")
+    assert sys.modules["bots.parrot"].__file__ == str(own_parrot)
+    assert caplog.records == []
+
+
+def test_what_a_bot_author_s_own_module_lacks_is_named_and_no_shipped_bot_is_loaded(
+    own_parrot: Path,
+) -> None:
+    own_parrot.write_text("import no_such_module\n")
+    with pytest.raises(SettingsError, match="No module named 'no_such_module'"):
+        load_bot("bots.parrot:bot")

@@ -1,0 +1,220 @@
+"""The acts of an operator: each is recorded first, and not done if the record fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo.database import Database
+
+from linedesk.operate.acts import Acts, Audit, Head, heads, newest, only
+from linedesk.operate.errors import NotDone, NotReplayed
+from linedesk.operate.events.rows import present_leader
+from linedesk.store.client import Client, connect
+from linedesk.store.control import Scope
+from linedesk.store.documents import Document
+from linedesk.store.errors import RecvqClosed, StoreUnavailable
+from linedesk.store.records.effects import place_of
+from tests.dispatcher.faults import failing
+from tests.linedesk.operate.hand import HANAKO, a_dispatcher, an_event, empty, one_for_all
+
+NAME = "acts"
+KEY = Scope("main", HANAKO)
+
+
+@pytest.fixture(scope="module")
+def made(client: Client) -> Iterator[Database[Any]]:
+    with one_for_all(client) as database:
+        yield database
+
+
+@pytest.fixture
+def database(made: Database[Any]) -> Iterator[Database[Any]]:
+    yield made
+    empty(made, *("audit", "control", "deadletters", "recvq", "held", "status", "conversations"))
+
+
+@pytest.fixture
+def own(database: Database[Any], mongo_uri: str) -> Iterator[Database[Any]]:
+    """The database by a client whose commands can be made to fail apart from all others'."""
+    with connect(mongo_uri, app_name=NAME, retryWrites=False) as client:
+        yield client[database.name]
+
+
+@pytest.fixture
+def acts(own: Database[Any]) -> Acts:
+    return Acts(own, by="hanako", via="page")
+
+
+def rows(database: Database[Any]) -> list[Document]:
+    """The rows of the audit, the oldest first."""
+    return newest(database)[::-1]
+
+
+def a_letter(database: Database[Any], id_: str = "01E", **more: Any) -> str:
+    document = an_event(id_)
+    letter = {"_id": id_, "channel": "main", "key": HANAKO, "document": document}
+    database.deadletters.insert_one({**letter, "lastAt": datetime.now(UTC), **more})
+    return id_
+
+
+def test_each_act_is_recorded_with_its_operator_target_and_reason(
+    own: Database[Any], acts: Acts
+) -> None:
+    assert acts.pause(KEY, why="too loud")
+    assert acts.resume(KEY)
+    acts.release("main", HANAKO, Head("event", "01E", "slow"))
+    assert acts.replay(a_letter(own)) == "replay:01E:1"
+    assert acts.drop(["01E", "01NONE"]) == 1
+    found = rows(own)
+    key = f"main/{HANAKO}"
+    assert [(row["act"], row["on"]) for row in found] == [
+        ("pause", key),
+        ("resume", key),
+        ("release", f"{key} 01E"),
+        ("replay", "01E"),
+        ("drop", ["01E", "01NONE"]),
+    ]
+    assert {(row["by"], row["via"], row["outcome"]) for row in found} == {
+        ("hanako", "page", "done")
+    }
+    assert found[0]["why"] == "too loud"
+    assert all(row["endedAt"] >= row["at"] for row in found)
+    assert [row["eventId"] for row in own.recvq.find()] == ["replay:01E:1"]
+
+
+def test_no_act_is_done_whose_row_cannot_be_written(
+    own: Database[Any], acts: Acts, client: Client
+) -> None:
+    letter = a_letter(own)
+    with failing(client, ["insert"], errorCode=262, appName=NAME):
+        for act in (
+            lambda: acts.pause(KEY),
+            lambda: acts.resume(Scope()),
+            lambda: acts.release("main", HANAKO, Head("event", "01E", "")),
+            lambda: acts.replay(letter),
+            lambda: acts.drop([letter]),
+        ):
+            with pytest.raises(StoreUnavailable):
+                act()
+    assert rows(own) == []
+    assert list(own.control.find()) == list(own.recvq.find()) == []
+    assert own.deadletters.find_one({"_id": letter}, {"replays": 1}) == {"_id": letter}
+
+
+def test_an_act_of_unknown_outcome_stays_as_begun(
+    own: Database[Any], acts: Acts, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        failing(client, ["delete"], closeConnection=True, appName=NAME),
+        pytest.raises(StoreUnavailable),
+    ):
+        acts.drop([a_letter(own)])
+    (row,) = rows(own)
+    assert row["outcome"] == "begun"
+    assert "endedAt" not in row
+    assert "outcome of an act is unknown, begun in audit act=drop" in caplog.text
+
+
+def test_an_act_whose_end_cannot_be_written_is_done_all_the_same(
+    own: Database[Any], acts: Acts, client: Client
+) -> None:
+    letter = a_letter(own)
+    with failing(client, ["update"], errorCode=262, appName=NAME):
+        assert acts.drop([letter]) == 1
+    assert [row["outcome"] for row in rows(own)] == ["begun"]
+
+
+def test_a_refused_act_says_why(own: Database[Any], acts: Acts) -> None:
+    letter = a_letter(own, replayedAt=datetime.now(UTC))
+    with pytest.raises(NotReplayed) as refused:
+        acts.replay(letter)
+    assert refused.value.unless == "again"
+    own.drop_collection("recvq")
+    with pytest.raises(RecvqClosed):
+        acts.replay(letter, again=True)
+    first, second = (row["outcome"] for row in rows(own))
+    assert first.startswith("refused: it was replayed at ")
+    assert second.startswith("refused: ")
+    assert own.list_collection_names(filter={"name": "recvq"}) == []
+
+
+def test_a_long_reason_is_cut_and_many_letters_are_told_in_slices(
+    own: Database[Any], acts: Acts
+) -> None:
+    acts.pause(Scope(), why="x" * 2_000)
+    assert acts.drop([str(n) for n in range(1_500)]) == 0
+    first, *drops = rows(own)
+    assert (first["on"], len(first["why"])) == ("all", 500)
+    assert sorted(len(row["on"]) for row in drops) == [500, 1_000]
+
+
+def test_of_two_pauses_at_once_one_counts_and_a_resume_without_a_pause_does_nothing(
+    own: Database[Any], acts: Acts
+) -> None:
+    other = Acts(own, by="taro", via="command")
+    assert [acts.pause(KEY), other.pause(KEY), acts.resume(KEY), other.resume(KEY)] == [
+        *(True, False),
+        *(True, False),
+    ]
+    assert [row["by"] for row in rows(own)] == ["hanako", "taro", "hanako", "taro"]
+
+
+def test_the_audit_records_acts_outside_of_the_queue(own: Database[Any]) -> None:
+    with Audit(own, by="hanako", via="page").noted("login", on="127.0.0.1"):
+        pass
+    assert [(row["act"], row["outcome"]) for row in rows(own)] == [("login", "done")]
+
+
+# The head that a release gives up.
+
+
+def test_the_head_is_the_dispatchers_event_else_the_first_held_one(
+    own: Database[Any],
+) -> None:
+    assert heads(own, "main", HANAKO) == []
+    held = {"channel": "main", "key": HANAKO, "why": "slow", "since": datetime.now(UTC)}
+    ids = [ObjectId(), ObjectId()]
+    own.held.insert_many(
+        [
+            {**held, "_id": ids[0], "n": 2, "document": an_event("01B")},
+            {**held, "_id": ids[1], "n": 1, "document": an_event("01A")},
+        ]
+    )
+    assert [(head.kind, head.id, head.why) for head in heads(own, "main", HANAKO)] == [
+        ("event", "01A", "slow")
+    ]
+    waiting = {"channel": "main", "key": HANAKO, "eventId": "01W", "why": "failed twice"}
+    now = datetime.now(UTC)
+    own.status.insert_one(a_dispatcher(now=now, waiting=[waiting]))
+    assert heads(own, "main", HANAKO)[0].id == "01W"
+    doing = {"channel": "main", "key": HANAKO, "eventId": "01T", "name": "worker-01"}
+    own.status.insert_one(a_dispatcher(11, now=now, threads=[doing], epoch=8))
+    assert heads(own, "main", HANAKO)[0].id == "01T"
+    row = present_leader(own)
+    assert row is not None
+    assert row["pid"] == 11
+
+
+def test_a_stuck_send_and_a_stuck_event_are_told_apart(own: Database[Any]) -> None:
+    effects = [("01E/timer/egg", "timer"), ("01E/0", "send"), ("01E/1", "send")]
+    outbox = {place_of(7, n): {"id": id_, "type": what} for n, (id_, what) in enumerate(effects)}
+    call = {"at": datetime.now(UTC), "as": "push", "members": [place_of(7, 1)]}
+    conversation = {"_id": f"main/{HANAKO}", "outbox": outbox, "call": call}
+    own.conversations.insert_one(conversation)
+    # The dispatcher tells of sends that wait, too: their events are decided.
+    waiting = {"channel": "main", "key": HANAKO, "eventId": "01E", "effectId": "01E/0"}
+    own.status.insert_one(a_dispatcher(now=datetime.now(UTC), waiting=[waiting]))
+    (head,) = heads(own, "main", HANAKO)
+    assert (head.kind, head.id) == ("send", "01E/0")
+    assert head.why == "2 wait in its outbox; the first: tried, of unknown outcome"
+    assert head.named == {"effectId": "01E/0"}
+    event = Head("event", "01E", "")
+    assert only([event, head], "send") is head
+    with pytest.raises(NotDone, match="name one of them"):
+        only([event, head], None)
+    with pytest.raises(NotDone, match="nothing of it waits"):
+        only([head], "event")

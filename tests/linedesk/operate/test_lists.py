@@ -1,0 +1,481 @@
+"""Lists to browse without an id: their contents, their order, and the result of each event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo.database import Database
+
+from linedesk.operate.acts import Head, OperatorControl, heads
+from linedesk.operate.calls import Wanted, newest_calls
+from linedesk.operate.conversation import read_conversation
+from linedesk.operate.dead_letters import ids_in, letter_groups, where_failed
+from linedesk.operate.events.lists import counted, events_between, events_of, newest_events
+from linedesk.operate.events.story import tell
+from linedesk.operate.events.verdict import Result
+from linedesk.operate.lists.conversations import channels_of, latest, waiting
+from linedesk.operate.lists.timers import END_OF_STATE, timers_due
+from linedesk.operate.lists.waiting import Waiting, read_waiting
+from linedesk.page.view_models import targets
+from linedesk.store.client import Client
+from linedesk.store.control import Pauses, Scope
+from linedesk.store.documents import Document
+from linedesk.store.records.effects import place_of
+from tests.linedesk.operate.hand import (
+    HANAKO,
+    TEXT,
+    a_call,
+    a_dispatcher,
+    a_run,
+    an_event,
+    empty,
+    one_for_all,
+)
+
+TARO = "U" + "2" * 32
+USED = (
+    *("audit", "control", "deadletters", "held", "status", "conversations", "schedule"),
+    "progress",
+)
+TRACEBACK = (
+    "Traceback (most recent call last):\n"
+    '  File "/opt/linedesk/jobworker/runs.py", line 80, in run\n'
+    "    handler(talk)\n"
+    '  File "/srv/bot/main.py", line 12, in handle\n'
+    "    raise KeyError(event.text)\n"
+    f"KeyError: '{TEXT}'\n"
+)
+
+
+@pytest.fixture
+def database(client: Client) -> Iterator[Database[Any]]:
+    with one_for_all(client) as database:
+        empty(database, *USED)
+        yield database
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def ago(seconds: float) -> datetime:
+    return now() - timedelta(seconds=seconds)
+
+
+def a_letter(id_: str, *, seconds: float = 60, **more: Any) -> Document:
+    letter = {"channel": "main", "key": HANAKO, "cause": "handler: KeyError", "attempts": 3}
+    at = {"firstAt": ago(seconds), "lastAt": ago(seconds)}
+    return {"_id": id_, **letter, **at, "traceback": TRACEBACK, **more}
+
+
+def a_conversation(**more: Any) -> Document:
+    return {
+        "_id": f"main/{HANAKO}",
+        "channel": "main",
+        "key": HANAKO,
+        "kind": "user",
+        "profile": {"displayName": "佐藤花子"},
+        "applied": [],
+        "n": 1,
+        "at": ago(60),
+        **more,
+    }
+
+
+def a_send(event_id: str, **more: Any) -> Document:
+    messages = [{"type": "text", "text": "こんにちは"}]
+    send = {"id": f"{event_id}/0", "eventId": event_id, "type": "send", "way": "reply"}
+    return {**send, "messages": messages, "at": ago(30), **more}
+
+
+def a_case(database: Database[Any], name: str) -> Result:
+    """Rows of an event as the processes leave them, and what its list is to say."""
+    event = an_event(name, at=ago(40))
+    database.recvq.insert_one(event)
+    match name:
+        case "01ANSWERED":
+            database.jobs.insert_one(a_run(name, at=ago(39)))
+            database.calls.insert_one(a_call(name, at=ago(38)))
+            return "answered"
+        case "01ALONG":
+            database.jobs.insert_one(a_run(name, at=ago(39)))
+            also = [{"eventId": name, "key": HANAKO}]
+            database.calls.insert_one(a_call("01OTHER", at=ago(38), also=also))
+            return "answered"
+        case "01SILENT":
+            database.jobs.insert_one(a_run(name, at=ago(39), outcome="finished", effects=0))
+            return "no reply"
+        case "01GIVENUP":
+            database.jobs.insert_one(a_run(name, at=ago(39), outcome="failed", attempt=3))
+            database.deadletters.insert_one(a_letter(name, document=event))
+            return "failed"
+        case "01REPLAYED":
+            again = {"replays": 1, "replayedAt": ago(1)}
+            database.deadletters.insert_one(a_letter(name, document=event, **again))
+            return "replayed"
+        case "01SENDFAILED":
+            database.jobs.insert_one(a_run(name, at=ago(39)))
+            letter = a_letter(f"{name}/0", seconds=20, effect=a_send(name), cause="quota")
+            database.deadletters.insert_one(letter)
+            return "failed"
+        case "01OUTBOX":
+            database.jobs.insert_one(a_run(name, at=ago(39)))
+            outbox = {place_of(7, 1): a_send(name)}
+            database.conversations.insert_one(a_conversation(applied=[name], outbox=outbox))
+            return "waiting"
+        case "01FAILS":
+            database.jobs.insert_one(a_run(name, at=ago(39), outcome="failed", error="KeyError"))
+            return "waiting"
+        case "01HELD":
+            held = {"_id": event["_id"], "n": 1, "channel": "main", "key": HANAKO}
+            database.held.insert_one({**held, "document": event, "why": "paused", "since": now()})
+            return "waiting"
+        case "01NEW":
+            return "waiting"
+        case _:
+            # Its row in `jobs` is overwritten already.
+            database.progress.replace_one(
+                {"_id": "dispatcher"}, {"finished": [event["_id"]]}, upsert=True
+            )
+            return "no reply"
+
+
+STANDS: dict[Result, set[str]] = {
+    "answered": {"answered"},
+    "no reply": {"done"},
+    "failed": {"given up"},
+    "replayed": {"replayed"},
+    "waiting": {"waits", "in hand", "sending"},
+}
+CASES = (
+    *("01ANSWERED", "01ALONG", "01SILENT", "01GIVENUP", "01REPLAYED", "01SENDFAILED"),
+    *("01OUTBOX", "01FAILS", "01HELD", "01NEW", "01FINISHED"),
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_list_says_of_an_event_what_its_story_says(database: Database[Any], name: str) -> None:
+    expected = a_case(database, name)
+    (line,) = newest_events(database, since=ago(3600))
+    assert (line.event_id, line.outcome.result) == (name, expected)
+    assert line.text is None
+    assert tell(database, name).stands in STANDS[expected]
+
+
+def test_events_of_the_last_hour_are_counted_by_result(database: Database[Any]) -> None:
+    for name in ("01ANSWERED", "01SILENT", "01GIVENUP", "01NEW"):
+        a_case(database, name)
+    database.recvq.insert_one(an_event("01OLD", at=ago(7200)))
+    database.recvq.insert_one({"heartbeat": True, "acceptTime": now()})
+    lines = newest_events(database, since=ago(3600))
+    assert counted(lines) == {"answered": 1, "waiting": 1, "failed": 1, "no reply": 1}
+    assert lines[-1].event_id == "01ANSWERED"
+    failed = next(one for one in lines if one.outcome.result == "failed")
+    assert (failed.outcome.letter, failed.outcome.words) == ("01GIVENUP", "handler: KeyError")
+
+
+def test_conversations_by_their_last_event_and_by_what_waits(database: Database[Any]) -> None:
+    database.conversations.insert_one(a_conversation(outbox={place_of(7, 1): a_send("01A")}))
+    database.recvq.insert_many(
+        [an_event("01A", at=ago(90)), an_event("01B", key=TARO, at=ago(50)), an_event("01C")]
+    )
+    database.recvq.insert_one(an_event("01D", at=ago(10)))
+    assert [(one.key, one.name, one.events) for one in latest(database)] == [
+        (HANAKO, "佐藤花子", 3),
+        (TARO, None, 1),
+    ]
+    (line,) = waiting(database)
+    # Since the send was decided, whatever was recorded later.
+    assert line.at is not None
+    assert 25 < (now() - line.at).total_seconds() < 50
+    held = {"n": 1, "channel": "main", "key": TARO, "why": "slow", "since": ago(400)}
+    database.held.insert_many([held, {**held, "_id": 2, "n": 2, "since": ago(300)}])
+    assert [(one.key, one.events, one.why) for one in waiting(database)] == [
+        (TARO, 2, "held: slow"),
+        (HANAKO, 0, "LINE has not taken its sends yet"),
+    ]
+    told = {"channel": "main", "key": TARO, "why": "LINE answered 429", "documents": 5}
+    database.status.insert_one(a_dispatcher(now=now(), waiting=[{**told, "since": ago(500)}]))
+    assert waiting(database)[0].why == "LINE answered 429"
+    # Of a dispatcher that is gone nothing is known any more.
+    database.status.update_one({}, {"$set": {"at": ago(60)}})
+    assert waiting(database)[0].why == "held: slow"
+
+
+def test_timers_that_wait_in_an_outbox_are_no_sends(database: Database[Any]) -> None:
+    timer = {"id": "01A/timer/x", "eventId": "01A", "type": "timer", "name": "x", "at": ago(5)}
+    database.conversations.insert_one(a_conversation(outbox={place_of(7, 1): timer}))
+    assert [one.why for one in waiting(database)] == ["its timers are not set yet"]
+
+
+def test_a_dispatcher_that_is_gone_runs_no_handler(database: Database[Any]) -> None:
+    database.recvq.insert_one(an_event("01A", at=ago(40)))
+    busy = {"eventId": "01A", "channel": "main", "key": HANAKO, "doing": "handler", "name": "w"}
+    database.status.insert_one(a_dispatcher(now=now(), threads=[{**busy, "since": ago(30)}]))
+    (line,) = newest_events(database, since=ago(3600))
+    assert line.outcome.words.startswith("handler on w for ")
+    database.status.update_one({}, {"$set": {"at": ago(60)}})
+    (line,) = newest_events(database, since=ago(3600))
+    assert line.outcome.words == "no running dispatcher holds the lease"
+
+
+def made(event_id: str, *, seconds: float, **more: Any) -> Document:
+    """An event with the `_id` that it gets at its arrival."""
+    at = ago(seconds)
+    return {**an_event(event_id, at=at, **more), "_id": ObjectId.from_datetime(at)}
+
+
+def test_the_events_of_a_period_are_found_by_the_index_of_their_ids(
+    database: Database[Any],
+) -> None:
+    database.recvq.insert_many([made(f"01E{n}", seconds=600 - 60 * n) for n in range(10)])
+    database.recvq.insert_one({"heartbeat": True, "acceptTime": ago(330), "_id": ObjectId()})
+    found = events_between(database, ago(370), ago(230))
+    assert [one.event_id for one in found] == ["01E6", "01E5", "01E4"]
+    assert [one.event_id for one in events_between(database, None, ago(530))] == ["01E1", "01E0"]
+    assert [one.event_id for one in events_between(database, ago(70), None)] == ["01E9"]
+    assert len(events_between(database, ago(3600), None, limit=2)) == 2
+
+
+def test_the_calls_of_a_period_have_the_channel_of_their_event(database: Database[Any]) -> None:
+    database.recvq.insert_one({**an_event("01SHOP"), "channel": "shop"})
+    database.calls.delete_many({})
+    rows = [a_call(name, at=ago(seconds)) for name, seconds in (("01SHOP", 90), ("01GONE", 30))]
+    database.calls.insert_many(rows)
+    found = newest_calls(database, Wanted(since=ago(120), until=ago(60)))
+    assert [(row["eventId"], row["channel"]) for row in found] == [("01SHOP", "shop")]
+    found = newest_calls(database, Wanted(until=now()))
+    assert [row.get("channel") for row in found] == [None, "shop"]
+    database.calls.delete_many({})
+
+
+def test_heartbeats_do_not_count_as_events(database: Database[Any]) -> None:
+    database.recvq.insert_many([an_event(f"01E{n}", at=ago(40)) for n in range(3)])
+    database.recvq.insert_many([{"heartbeat": True, "acceptTime": now()} for _ in range(5)])
+    assert [one.event_id for one in newest_events(database, since=ago(3600), limit=2)] == [
+        "01E2",
+        "01E1",
+    ]
+
+
+def test_the_channels_are_those_that_exist(database: Database[Any]) -> None:
+    for number in range(3):
+        database.conversations.insert_one(a_conversation(_id=f"shop/U{number}"))
+        database.conversations.insert_one(a_conversation(_id=f"shop-2/U{number}"))
+    OperatorControl(database).pause(Scope("nochannel"), by="hanako")
+    pauses = OperatorControl(database).read()
+    assert channels_of(database, own="main", pauses=pauses) == [
+        *("main", "nochannel", "shop", "shop-2"),
+    ]
+    assert channels_of(database, own="main", pauses=Pauses()) == ["main", "shop", "shop-2"]
+
+
+def test_timers_are_listed_by_their_due_time(database: Database[Any]) -> None:
+    timer = {"channel": "main", "key": HANAKO, "n": 1, "setBy": "01A"}
+    daily = {"at": "07:30", "tz": "Asia/Tokyo"}
+    database.schedule.insert_many(
+        [
+            {**timer, "_id": f"main/{HANAKO}/late", "name": "late", "runAt": ago(5)},
+            {**timer, "_id": f"main/{HANAKO}/done", "name": "done", "runAt": None},
+            {**timer, "_id": f"main/{HANAKO}/~state", "runAt": now() + timedelta(hours=2)},
+            {
+                **timer,
+                "key": "C1",
+                "_id": f"main/C1/{TARO}/egg",
+                "runAt": now() + timedelta(hours=1),
+                "every": daily,
+            },
+        ]
+    )
+    found = [(one.name, one.member, one.every, one.set_by) for one in timers_due(database)]
+    assert found == [
+        ("late", None, None, "01A"),
+        ("egg", TARO, "07:30 Asia/Tokyo", "01A"),
+        (END_OF_STATE, None, None, "01A"),
+    ]
+
+
+def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Database[Any]) -> None:
+    other = TRACEBACK.replace("line 12", "line 40")
+    database.deadletters.insert_many(
+        [a_letter(f"01A{n}", seconds=100 - n) for n in range(3)]
+        + [a_letter("01B", traceback=other), a_letter("01C", cause="quota", traceback=None)]
+        + [a_letter("01D", replays=1, replayedAt=now())]
+    )
+    found = [(one.count, one.explained, one.where, one.newest) for one in letter_groups(database)]
+    assert found == [
+        (3, "handler: KeyError", "main.py:12 in handle", "01A2"),
+        (1, "handler: KeyError", "main.py:40 in handle", "01B"),
+        (1, "quota: the month's messages are used up", "", "01C"),
+    ]
+    group = "handler: KeyError", "main.py:12 in handle"
+    assert ids_in(database, *group) == ["01A0", "01A1", "01A2"]
+    assert ids_in(database, *group, until=ago(98.5)) == ["01A0", "01A1"]
+    assert where_failed("no traceback at all") == ""
+
+
+def test_letters_without_a_cause_are_a_group_that_can_be_replayed(database: Database[Any]) -> None:
+    database.deadletters.insert_many([a_letter("01A", cause=None), a_letter("01B", cause="")])
+    (group,) = letter_groups(database)
+    assert (group.count, group.explained) == (2, "no cause given")
+    assert sorted(ids_in(database, group.cause, group.where, until=now())) == ["01A", "01B"]
+
+
+# The events of a conversation.
+
+
+def test_a_conversations_events_have_their_answers_below_them(database: Database[Any]) -> None:
+    for name in ("01ANSWERED", "01OUTBOX", "01SENDFAILED"):
+        a_case(database, name)
+    database.calls.insert_one(a_call("01OUTBOX", at=ago(25), status=429, attempt=2))
+    found = {one.event_id: one for one in events_of(database, "main", HANAKO, text=True)}
+    told = {
+        name: [(answer.way, answer.result, answer.words, answer.text) for answer in one.answers]
+        for name, one in found.items()
+    }
+    cause = "quota: the month's messages are used up"
+    assert told == {
+        "01ANSWERED": [("reply", "sent", "LINE answered 200", None)],
+        "01OUTBOX": [
+            ("reply", "waiting", "LINE has not taken it yet", "こんにちは"),
+            ("reply", "refused", "LINE answered 429, try 2", None),
+        ],
+        "01SENDFAILED": [("reply", "failed", f"given up: {cause}", "こんにちは")],
+    }
+    assert {(one.sender, one.text) for one in found.values()} == {(HANAKO, TEXT)}
+    view = read_conversation(database, f"main/{HANAKO}")
+    assert [row["_id"] for row in view.letters] == ["01SENDFAILED/0"]
+    for one in events_of(database, "main", HANAKO):
+        assert {one.text, *(answer.text for answer in one.answers)} == {None}
+
+
+def test_a_replay_is_marked_with_the_time_of_what_it_repeats(database: Database[Any]) -> None:
+    first = an_event("01A", at=ago(900))
+    again = an_event("replay:01A:1", at=ago(60))
+    twice = an_event("replay:replay:01A:1:1", at=ago(30))
+    database.recvq.insert_many([first, again, twice])
+    database.deadletters.insert_one(a_letter("01A", document=first, replays=1))
+    lines = events_of(database, "main", HANAKO)[::-1]
+    marks = [(one.replay_of, one.replay_of_at) for one in lines]
+    at = first["acceptTime"]
+    assert [(id_, known and abs(known - at).total_seconds() < 1) for id_, known in marks] == [
+        (None, None),
+        ("01A", True),
+        ("01A", True),
+    ]
+
+
+def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) -> None:
+    held = {"n": 1, "channel": "main", "key": HANAKO, "why": "slow", "since": ago(400)}
+    database.held.insert_one({**held, "document": an_event("01A")})
+    (head,) = heads(database, "main", HANAKO)
+    assert head.is_stuck(now())
+    OperatorControl(database).pause(Scope("main"), by="hanako")
+    (head,) = heads(database, "main", HANAKO)
+    assert head.is_paused
+    assert not head.is_stuck(now())
+
+
+def test_a_conversation_has_its_last_release(database: Database[Any]) -> None:
+    database.conversations.insert_one(a_conversation())
+    control = OperatorControl(database)
+    release = control.release("main", HANAKO, {"eventId": "01A"}, by="hanako")
+    found = read_conversation(database, f"main/{HANAKO}").release
+    assert found is not None
+    assert (found.by, found.what, found.outcome) == ("hanako", "01A", None)
+    control.finish(release, "the event 01A is a dead letter")
+    found = read_conversation(database, f"main/{HANAKO}").release
+    assert found is not None
+    assert found.outcome == "the event 01A is a dead letter"
+
+
+def test_what_is_held_or_waits_for_a_minute_is_stuck() -> None:
+    assert not Head("event", "01A", "its handler runs", ago(1)).is_stuck(now())
+    assert Head("event", "01A", "its handler runs", ago(61)).is_stuck(now())
+    assert Head("event", "01A", "slow", ago(1), is_held=True).is_stuck(now())
+    assert not Head("event", "01A", "paused", ago(900), is_held=True).is_stuck(now())
+    assert not Head("send", "01A/0", "not taken by LINE yet").is_stuck(now())
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ({"act": "pause", "on": "all"}, [("all", None)]),
+        ({"act": "resume", "on": "main"}, [("main", None)]),
+        ({"act": "resume and drop", "on": "main/U1"}, [("main/U1", "/conversation/main/U1")]),
+        ({"act": "pause", "on": "main/U1"}, [("main/U1", "/conversation/main/U1")]),
+        (
+            {"act": "release", "on": "main/U1 01E/0"},
+            [("main/U1", "/conversation/main/U1"), ("01E/0", "/event/01E%2F0")],
+        ),
+        ({"act": "replay", "on": "01E/0"}, [("01E/0", "/letters/01E%2F0")]),
+        ({"act": "drop", "on": ["01A", "01B"]}, [("01A", "/event/01A"), ("01B", "/event/01B")]),
+        ({"act": "login", "on": "127.0.0.1"}, [("127.0.0.1", None)]),
+        ({"act": "typed by hand"}, [("", None)]),
+    ],
+)
+def test_the_ids_of_the_audit_are_links(row: Document, found: list[Any]) -> None:
+    assert targets(row) == found
+
+
+# The cost of a resume.
+
+
+def hold(database: Database[Any], key: str, count: int, *, ago: float = 3600, **event: Any) -> None:
+    accepted = now() - timedelta(seconds=ago)
+    document = {"acceptTime": accepted, "event": {"replyToken": "token", **event}}
+    rows = [{"channel": "main", "key": key, "n": n, "document": document} for n in range(count)]
+    database.held.insert_many(rows)
+
+
+def cost(database: Database[Any], scope: str = "main", **figures: Any) -> Waiting:
+    told = {"lagDocuments": 0, "lateRepliesADay": 20, "lateRepliesToday": 0, **figures}
+    database.status.delete_many({})
+    database.status.insert_one(a_dispatcher(now=now() + timedelta(seconds=30), figures=told))
+    return read_waiting(database, Scope.parse(scope), most=500)
+
+
+def test_what_a_resume_costs_follows_the_rule_of_late_replies(database: Database[Any]) -> None:
+    hold(database, HANAKO, 188)
+    found = cost(database)
+    assert found == Waiting(188, is_more=False, pushes=20, letters=168)
+    # Each conversation has its own day, and this one has used up 15 of its calls.
+    today = (now() + timedelta(hours=9)).date().isoformat()
+    paid = {"_id": f"main/{HANAKO}", "late": {"day": today, "calls": 15}}
+    database.conversations.insert_one(paid)
+    hold(database, TARO, 3)
+    # Neither of these is late: one is new, the other never had a token.
+    hold(database, "U3", 1, ago=10)
+    hold(database, "U4", 1, replyToken=None)
+    found = cost(database)
+    assert (found.events, found.pushes, found.letters) == (193, 8, 183)
+    assert cost(database, f"main/{TARO}").letters == 0
+    # All together may use a tenth of what was left of the month this morning.
+    month = {"quotaMessages": 500, "quotaUsedMessages": 460}
+    found = cost(database, lateRepliesToday=3, **month)
+    assert (found.pushes, found.letters) == (1, 190)
+    # A push to a group costs one for each member, and how many they are is not known here.
+    hold(database, "C" + "5" * 32, 1)
+    found = cost(database, lateRepliesToday=3, **month)
+    assert (found.pushes, found.letters) == (1, 192)
+    database.held.delete_many({"key": {"$regex": "^C"}})
+    found = cost(database, quotaClosedSinceSeconds=1.8e9, **month)
+    assert (found.pushes, found.letters) == (0, 191)
+
+
+def test_what_waits_is_counted_in_its_scope_and_within_a_bound(database: Database[Any]) -> None:
+    assert str(cost(database)) == "waiting events: 0"
+    hold(database, HANAKO, 4)
+    hold(database, TARO, 2)
+    OperatorControl(database).pause(Scope("main"), by="taro")
+    OperatorControl(database).pause(Scope("main", TARO), by="taro")
+    assert cost(database).events == 4, "the other pause goes on"
+    assert str(cost(database, lagDocuments=1)).startswith("waiting events: at least 4; ")
+    hold(database, HANAKO, 600)
+    assert str(cost(database)).startswith("waiting events: at least ")
+    database.status.delete_many({})
+    assert read_waiting(database, Scope("main")).is_more, "no dispatcher reports"

@@ -1,0 +1,638 @@
+"""The overview: its figures from the rows of `status`, its problems, and its reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+from pymongo.monitoring import CommandListener, CommandStartedEvent
+
+from jobworker.line.month import TOKYO
+from linedesk.commands.status import sections
+from linedesk.operate.format import local
+from linedesk.operate.health import (
+    name_of_health,
+    overview_as_json,
+    problems_of,
+    sent_words,
+)
+from linedesk.operate.history import POINTS, read_history, read_marks
+from linedesk.operate.overview import (
+    Overview,
+    QuotaView,
+    Read,
+    Sent,
+    ends_on,
+    put_together,
+    read_overview,
+)
+from linedesk.store.client import Client, connect
+from linedesk.store.documents import Document
+from linedesk.store.errors import StoreUnavailable
+from tests.dispatcher.faults import failing
+from tests.linedesk.operate.hand import HANAKO, NOW, a_call, a_desk, a_dispatcher, a_row, ago
+
+
+def overview(*rows: Document, **read: Any) -> Overview:
+    found = {"pauses": [], "calls": [], "letters": [], "replays": 0, **read}
+    return put_together(Read(rows=list(rows), **found), now=NOW)
+
+
+def wrong(seen: Overview) -> dict[str, str]:
+    return {one.about: one.level for one in problems_of(seen)}
+
+
+# The figures.
+
+
+def test_figures_are_those_of_the_rows() -> None:
+    seen = overview(a_desk(), a_dispatcher(), replays=6)
+    assert (seen.rates.accepted, seen.rates.read, seen.rates.decided) == (1.5, 2.0, 1.5)
+    assert (seen.rates.calls, seen.rates.fired, seen.rates.refused) == (1.5, 0.1, 0.25)
+    assert seen.rates.replayed == 0.1
+    assert (seen.queue.documents, seen.queue.lag_documents, seen.queue.held) == (7, 2, 1)
+    assert (seen.threads.all, seen.threads.busy) == (20, 3)
+    assert [(one.host, one.use, one.waiting) for one in seen.gates] == [
+        ("api", 0.5, 2),
+        ("data", 0.0, 0),
+    ]
+    assert problems_of(seen) == []
+
+
+def test_several_front_desks_are_summed_but_for_what_they_share() -> None:
+    one = a_desk(1, figures={"spoolDocuments": 4, "recvqUnreadShare": 0.2})
+    other = a_desk(2, figures={"spoolDocuments": 4, "recvqUnreadShare": 0.3})
+    seen = overview(one, other, a_dispatcher())
+    assert seen.rates.accepted == 3.0
+    desk = seen.figures["frontdesk"]
+    assert (desk.number("acceptedEvents"), desk.number("connections")) == (20, 6)
+    assert desk.number("refusedRequests", "signature") == 4
+    assert (desk.number("spoolDocuments"), desk.number("recvqUnreadShare")) == (4, 0.3)
+    store = next(one for one in seen.latencies if one.name == "store")
+    assert (store.count, store.p99) == (8, 0.004)
+
+
+def test_latencies_are_told_by_endpoint_and_may_have_none() -> None:
+    found = {(one.name, one.label): one for one in overview(a_dispatcher()).latencies}
+    assert found["call", "/v2/bot/message/reply"].p50 == 0.1
+    assert found["handler", ""].count == 0
+    assert found["handler", ""].p99 is None
+
+
+def test_a_gate_has_the_waiting_calls_of_each_class_and_the_longest_wait() -> None:
+    waiting = {"api": {"live": 12, "chat": 1, "other": 0, "idle": 0}}
+    longest = {"api": {"live": 0.4, "chat": 9.5, "other": 0.0, "idle": 0.0}}
+    seen = overview(
+        a_dispatcher(figures={"gateClassWaiting": waiting, "gateClassLongestSeconds": longest})
+    )
+    [api, data] = seen.gates
+    assert [(one.name, one.waiting, one.longest_seconds) for one in api.classes] == [
+        ("live", 12, 0.4),
+        ("chat", 1, 9.5),
+        ("other", 0, 0.0),
+        ("idle", 0, 0.0),
+    ]
+    # An older release tells nothing of it.
+    assert {(one.waiting, one.longest_seconds) for one in data.classes} == {(0, None)}
+
+
+def test_sends_by_call_and_what_was_counted_and_refused_today_are_told() -> None:
+    carried = {
+        "/v2/bot/message/reply": {"count": 10, "sum": 36.0, "p50": 4.0},
+        "/v2/bot/message/push": {"count": 2, "sum": 5.0, "p50": 2.0},
+        "/v2/bot/message/multicast": {"count": 0},
+    }
+    seen = overview(
+        a_dispatcher(lately={"callSends": carried}, figures={"countedTodayMessages": 300}), late=3
+    )
+    assert (seen.sent.sends, seen.sent.calls) == (41, 12)
+    assert (seen.counted_today, seen.late_today) == (300, 3)
+    nothing = overview(a_dispatcher())
+    assert (nothing.sent.calls, nothing.counted_today, nothing.late_today) == (0, None, 0)
+    odd = overview(a_dispatcher(lately={"callSends": {"x": 3}}))
+    assert odd.sent.calls == 0
+
+
+def test_the_month_has_a_forecast_and_its_kinds() -> None:
+    sent = {"_id": "sent", "one": {"day": 1, "today": 64, "replies": 9, "pushes": 4, "groups": 60}}
+    told = {"quotaUsedMessages": 100, "quotaMessages": 101}
+    seen = overview(a_dispatcher(figures=told), sent=sent)
+    assert seen.month == Sent(9, 4, 60)
+    assert seen.quota is not None
+    assert seen.quota.ends_on == str(ends_on(100, 101, NOW))
+    assert sent_words(seen.month) == "replies 9 (free), pushes 4, groups 60"
+    lines = [line.plain for line in dict(sections(seen))["LINE"]]
+    assert lines[1:] == [
+        f"quota 100 of 101  at this rate the plan ends on {seen.quota.ends_on}",
+        f"this month: {sent_words(seen.month)}",
+    ]
+    lasting = overview(a_dispatcher(figures={**told, "quotaMessages": 100_000})).quota
+    assert lasting == QuotaView(100_000, 100)
+    no_limit = overview(a_dispatcher(figures={"quotaUsedMessages": 100})).quota
+    assert no_limit == QuotaView(None, 100)
+    assert not problems_of(overview(a_desk(), a_dispatcher(figures={"quotaUsedMessages": 100})))
+
+
+def test_late_replies_of_today_are_counted_from_the_dead_letters(database: Database[Any]) -> None:
+    # Noon in Japan.
+    now = datetime(2026, 11, 22, 3, tzinfo=UTC)
+    letters = [(1, "late"), (11 * 3600, "late"), (13 * 3600, "late"), (2, "quota")]
+    database.deadletters.insert_many(
+        {"_id": str(n), "lastAt": ago(seconds, now=now), "cause": cause}
+        for n, (seconds, cause) in enumerate(letters)
+    )
+    assert read_overview(database, now=now).late_today == 2
+
+
+def test_of_two_dispatchers_the_one_that_leads_is_told() -> None:
+    standby = a_dispatcher(11, leading=0, state="standby")
+    seen = overview(a_desk(), standby, a_dispatcher())
+    assert seen.queue.documents == 7
+    assert [one.state for one in seen.processes] == ["working", "working", "standby"]
+    assert problems_of(seen) == []
+
+
+def test_the_later_term_counts_where_two_say_that_they_lead() -> None:
+    frozen = a_dispatcher(9, figures={"queueDocuments": 99}, epoch=6)
+    assert overview(frozen, a_dispatcher()).queue.documents == 7
+
+
+def test_an_overview_is_json_under_the_names_of_status() -> None:
+    told = json.loads(json.dumps(overview_as_json(overview(a_desk(), a_dispatcher()))))
+    assert told["wrong"] == []
+    assert told["queue"]["oldestSeconds"] == 1.5
+    assert told["processes"][0]["isFresh"] is True
+    assert datetime.fromisoformat(told["at"]) == NOW
+    assert told["figures"]["dispatcher"]["figures"]["inHandDocuments"] == 4
+
+
+def test_a_row_typed_in_a_shell_breaks_nothing() -> None:
+    odd = {"_id": "x", "role": 5, "at": "now", "figures": "many", "state": None}
+    odd_dispatcher = {
+        **a_dispatcher(),
+        "threads": 5,
+        "waiting": [1],
+        "lately": {"waitSeconds": 3},
+    }
+    seen = overview(odd, {**a_desk(), "perSecond": None, "figures": "many"}, odd_dispatcher)
+    assert seen.queue.documents == 7
+    assert json.dumps(overview_as_json(seen))
+
+
+# The running processes.
+
+
+def test_a_missing_process_is_a_problem() -> None:
+    seen = overview()
+    assert wrong(seen) == {"frontdesk": "bad", "dispatcher": "bad"}
+    assert seen.queue.documents is None
+
+
+def test_what_was_silent_for_too_long_counts_no_more() -> None:
+    seen = overview(a_desk(), a_dispatcher(silent=11))
+    assert seen.queue.documents is None
+    assert "no dispatcher is running; 10 on box was last seen" in problems_of(seen)[0].saw
+
+
+def test_a_kill_does_not_make_the_title_better_for_an_hour() -> None:
+    # Before it, handlers that have not returned were a Warning. The successor counts from 0.
+    hangs = a_dispatcher(silent=20)
+    successor = a_dispatcher(11, startedAt=ago(15))
+    seen = overview(a_desk(), hangs, successor)
+    assert [one.pid for one in seen.processes] == [1, 11]
+    assert wrong(seen) == {"dispatcher": "warn"}
+    assert "process 10 on box was killed or crashed 20 s ago" in problems_of(seen)[0].saw
+    assert wrong(overview(a_desk(), {**hangs, "state": "ended"}, successor)) == {}
+    # One that crashes at each start is one problem.
+    crashes = [a_dispatcher(pid, silent=pid) for pid in range(20, 60)]
+    [one] = problems_of(overview(a_desk(), *crashes, successor))
+    saw = "process 20 on box was killed or crashed 20 s ago; another one runs (and 39 more)"
+    assert one.saw == saw
+    assert wrong(overview(a_desk(), a_dispatcher(silent=3601), successor)) == {}
+
+
+def test_a_process_that_crashed_a_thousand_times_hides_no_other(database: Database[Any]) -> None:
+    now = datetime.now(UTC)
+    ends = (now - timedelta(seconds=n) for n in range(20, 1_000))
+    crashes = [a_desk(n, at=at, startedAt=at) for n, at in enumerate(ends)]
+    database.status.insert_many(crashes)
+    database.status.insert_one(a_dispatcher(now=now, version="2.0", startedAt=now))
+    seen = read_overview(database)
+    assert seen.queue.documents == 7
+    assert "dispatcher started, version 2.0" in [
+        words for _, words in read_marks(database, hours=1)
+    ]
+
+
+def test_the_word_of_a_process_follows_the_age_of_its_row() -> None:
+    [late] = overview(a_dispatcher(silent=4, words="holds the lease since 12:00 UTC")).processes
+    assert (late.state, late.words, late.is_fresh) == ("silent", "", True)
+    [timely] = overview(a_dispatcher(silent=2)).processes
+    assert (timely.state, timely.words) == ("working", "fine")
+
+
+def test_a_process_that_hangs_beside_others_is_found() -> None:
+    seen = overview(a_desk(1), a_desk(2, silent=30), a_dispatcher())
+    assert wrong(seen) == {"frontdesk": "bad"}
+    assert "process 2 on box: last seen 30 s ago" in problems_of(seen)[0].saw
+
+
+def test_one_that_ended_in_good_order_is_not_missed_while_others_run() -> None:
+    seen = overview(a_desk(1), a_desk(2, state="ended"), a_dispatcher())
+    assert [one.pid for one in seen.processes] == [1, 10]
+    assert wrong(overview(a_desk(1, state="ended"), a_dispatcher())) == {"frontdesk": "bad"}
+
+
+def test_a_process_of_an_earlier_release_is_shown_while_it_runs_and_not_missed() -> None:
+    runs = overview(a_desk(), a_dispatcher(), a_row("scheduler", 30))
+    assert [one.role for one in runs.processes] == ["frontdesk", "dispatcher", "scheduler"]
+    gone = overview(a_desk(), a_dispatcher(), a_row("scheduler", 30, silent=60))
+    assert [one.role for one in gone.processes] == ["frontdesk", "dispatcher"]
+    assert wrong(runs) == wrong(gone) == {}
+
+
+def test_only_standbys_are_wrong() -> None:
+    assert wrong(overview(a_desk(), a_dispatcher(leading=0))) == {"dispatcher": "bad"}
+
+
+# Problems.
+
+
+@pytest.mark.parametrize(
+    ("figures", "found"),
+    [
+        ({"lagSeconds": 11}, {"lag": "warn"}),
+        ({"lagSeconds": 61}, {"lag": "bad"}),
+        ({"oldestUnfinishedSeconds": 61}, {"queue": "warn"}),
+        ({"oldestUnfinishedSeconds": 601}, {"queue": "bad"}),
+        ({"recvqUnreadShare": 0.8}, {"recvq": "warn"}),
+        ({"recvqUnreadShare": 0.95}, {"recvq": "bad"}),
+        ({"recvqLeftSeconds": 3600}, {"recvq": "warn"}),
+        # A backlog that is handled quickly raises the rate; only what is behind is in danger.
+        (
+            {"recvqLeftSeconds": 3600, "behindSeconds": 61, "oldestUnfinishedSeconds": 61},
+            {"recvq": "bad", "queue": "warn"},
+        ),
+        ({"oplogLeftSeconds": 20 * 3600}, {"oplog": "warn"}),
+        ({"busyThreads": 20}, {"threads": "warn"}),
+        ({"abandonedThreads": 1}, {"threads": "warn"}),
+        ({"tokenRefused": 1, "breakerOpen": {"api": 1}}, {"LINE": "bad"}),
+        ({"breakerOpen": {"api": 1}}, {"LINE": "bad"}),
+        ({"gateUse": {"api": 0.9}}, {"gate": "warn"}),
+        ({"gateUse": {"api": 0.89}}, {}),
+        ({"gateUse": {"api": 0.9}, "gateWaiting": {"api": 0}}, {}),
+        # It is not its settings that hold up what waits.
+        ({"gateUse": {"api": 0.9}, "breakerOpen": {"api": 1}}, {"LINE": "bad"}),
+        ({"gateUse": {"api": 0.9}, "tokenRefused": 1}, {"LINE": "bad"}),
+        ({"quotaMessages": 100, "quotaUsedMessages": 90}, {"quota": "warn"}),
+        ({"quotaMessages": 100, "quotaUsedMessages": 100}, {"quota": "bad"}),
+        ({"quotaMessages": 100, "quotaUsedMessages": 89}, {}),
+        # LINE's count is approximate: a refused push closes the month, too.
+        (
+            {"quotaMessages": 100, "quotaUsedMessages": 9, "quotaClosedSinceSeconds": 1.8e9},
+            {"quota": "bad"},
+        ),
+        (
+            {"quotaMessages": 100, "quotaUsedMessages": 9, "quotaClosedSinceSeconds": 1e300},
+            {},
+        ),
+        ({"nextTimerSeconds": -61}, {"timers": "bad"}),
+    ],
+)
+def test_a_figure_of_the_dispatcher_beyond_its_bound_is_wrong(
+    figures: Document, found: dict[str, str]
+) -> None:
+    assert wrong(overview(a_desk(), a_dispatcher(figures=figures))) == found
+
+
+@pytest.mark.parametrize(
+    ("figures", "found"),
+    [
+        ({"recvqClosed": 1}, {"recvq": "bad"}),
+        ({"spoolDocuments": 1, "spoolOldestSeconds": 3}, {"spool": "warn"}),
+        ({"spoolAvailable": 0}, {"spool": "warn"}),
+        ({"spoolDocuments": 1, "spoolBytes": 900}, {"spool": "bad"}),
+        ({"certificateEndsSeconds": NOW.timestamp() + 20 * 86400}, {"certificate": "warn"}),
+        ({"certificateEndsSeconds": NOW.timestamp() - 1}, {"certificate": "bad"}),
+    ],
+)
+def test_a_figure_of_the_front_desk_beyond_its_bound_is_wrong(
+    figures: Document, found: dict[str, str]
+) -> None:
+    assert wrong(overview(a_desk(figures=figures), a_dispatcher())) == found
+
+
+@pytest.mark.parametrize(
+    ("reasons", "found"),
+    [
+        ({"overload": 0.1}, {"frontdesk": "bad"}),
+        ({"store": 3.0}, {"frontdesk": "bad"}),
+        ({"slow": 0.2}, {"frontdesk": "bad"}),
+        ({"slow": 0.1, "body": 9.0}, {}),
+        ({"signature": 0.1}, {"frontdesk": "warn"}),
+    ],
+)
+def test_webhooks_that_are_refused_are_a_problem_where_they_may_be_lost(
+    reasons: Document, found: dict[str, str]
+) -> None:
+    desk = {**a_desk(), "perSecond": {"refusedRequests": reasons}}
+    assert wrong(overview(desk, a_dispatcher())) == found
+
+
+# While LINE fails.
+
+
+def test_while_line_fails_the_problem_counts_what_waits_and_names_the_next_try() -> None:
+    figures = {
+        "breakerOpen": {"api": 1, "data": 1},
+        "breakerPauseSeconds": {"api": 41.5, "data": 0.2},
+        "outboxEffects": 59,
+        "oldestSendSeconds": 125.0,
+    }
+    api, data = problems_of(overview(a_desk(), a_dispatcher(figures=figures)))
+    assert api.saw == (
+        "LINE fails (api host), next try in 41 s; 59 answers wait to be sent, the oldest for 2 min "
+        "5 s"
+    )
+    assert data.saw == "LINE fails (data host), next try now"
+    # A row of an older release does not have the time.
+    [one] = problems_of(overview(a_desk(), a_dispatcher(figures={"breakerOpen": {"api": 1}})))
+    assert "linedesk tries a single call now and then; 5 answers wait" in one.saw
+    refused = {**figures, "tokenRefused": 1}
+    [one] = problems_of(overview(a_desk(), a_dispatcher(figures=refused)))
+    assert one.saw.endswith("; 59 answers wait to be sent, the oldest for 2 min 5 s")
+
+
+def test_answers_that_wait_for_long_are_a_problem_also_where_line_answers() -> None:
+    for seconds, found in ((60.0, {}), (61.0, {"answers": "warn"})):
+        figures = {"outboxEffects": 1, "oldestSendSeconds": seconds}
+        assert wrong(overview(a_desk(), a_dispatcher(figures=figures))) == found
+    assert (
+        "1 answer waits to be sent"
+        in problems_of(
+            overview(
+                a_desk(), a_dispatcher(figures={"outboxEffects": 1, "oldestSendSeconds": 61.0})
+            )
+        )[0].saw
+    )
+
+
+def test_calls_of_the_last_minute_show_whether_line_takes_any() -> None:
+    calls = [a_call(at=ago(age), status=500) for age in (1, 30)]
+    old = a_call(at=ago(61), status=200)
+    seen = overview(a_desk(), a_dispatcher(), calls=[*calls, old])
+    assert seen.latest_calls.all_failed
+    assert seen.latest_calls.count == 2
+    assert not overview(a_desk(), calls=[*calls, a_call(at=ago(2))]).latest_calls.all_failed
+    assert not overview(a_desk(), calls=[old]).latest_calls.all_failed
+
+
+def test_a_closed_month_is_told_with_its_beginning_and_what_to_do() -> None:
+    since = ago(5400)
+    figures = {"quotaMessages": 5000, "quotaUsedMessages": 5003}
+    closed = {**figures, "quotaClosedSinceSeconds": since.timestamp()}
+    seen = overview(a_desk(), a_dispatcher(figures=closed))
+    (one,) = problems_of(seen)
+    assert one.saw == (
+        f"LINE takes no push since {local(since)}: 5,003 of 5,000 messages are used this month"
+    )
+    assert "replies are free" in one.do
+    assert seen.as_json()["quota"]["closedSince"] == local(since).replace(" ", "T")
+    assert seen.quota is not None
+    assert seen.quota.closed_since == since
+
+
+def test_a_pause_is_told_and_explains_what_waits() -> None:
+    row = {"_id": "pause/main", "act": "pause", "channel": "main", "key": None, "by": "hanako"}
+    late = a_dispatcher(figures={"oldestUnfinishedSeconds": 700, "unpausedOldestSeconds": 0})
+    seen = overview(a_desk(), late, pauses=[{**row, "why": "too loud", "at": ago(90)}])
+    (one,) = problems_of(seen)
+    assert (one.level, one.about) == ("warn", "paused")
+    assert "channel main since" in one.saw
+    assert "by hanako: too loud" in one.saw
+    assert one.do == "new events are held until you resume: `linedesk resume main`"
+    # A conversation that hangs is late as usual, also in held.
+    figures = {"oldestUnfinishedSeconds": 700, "behindSeconds": 2, "unpausedOldestSeconds": 61}
+    late = a_dispatcher(figures=figures)
+    assert wrong(overview(a_desk(), late, pauses=[row])) == {"queue": "warn", "paused": "warn"}
+
+
+def test_half_a_row_of_control_is_no_pause() -> None:
+    assert overview(a_desk(), a_dispatcher(), pauses=[{"_id": "x", "act": "pause"}]).pauses == []
+
+
+def test_a_key_that_waits_long_is_told_with_what_to_do() -> None:
+    stuck = {"channel": "main", "key": HANAKO, "documents": 3, "why": "slow", "since": ago(601)}
+    paused = {**stuck, "key": "U2", "why": "paused"}
+    others = [{**stuck, "key": "U3", "since": ago(602)}, {**stuck, "key": "U4", "since": ago(599)}]
+    seen = overview(a_desk(), a_dispatcher(waiting=[stuck, paused, *others]))
+    assert problems_of(seen)[0].saw == "main/U3 waits for 10 min 2 s: slow (and 1 more)"
+    assert [one.do for one in problems_of(seen)] == [
+        "`linedesk conversation show main/U3` shows details; `linedesk release main/U3` gives up "
+        "the stuck event or send"
+    ]
+
+
+def test_dead_letters_are_counted_by_cause_until_they_are_replayed(
+    database: Database[Any],
+) -> None:
+    odd = [{"cause": None, "lastAt": ago(70)}, {"lastAt": ago(80)}]
+    quota = [{"cause": "quota", "lastAt": at} for at in (ago(90_000), ago(60), ago(50))]
+    again = {"cause": "late", "lastAt": ago(1), "replayedAt": ago(5)}
+    rows = [{"_id": str(n), **row} for n, row in enumerate([*quota, *odd, again])]
+    database.deadletters.insert_many(rows)
+    seen = read_overview(database, now=NOW)
+    assert (seen.letters_open, seen.letters_lately) == (5, 4)
+    assert [(one.cause, one.count, one.lately) for one in seen.causes] == [
+        ("quota", 3, 2),
+        ("-", 2, 2),
+    ]
+    assert seen.causes[0].explained == "quota: the month's messages are used up"
+    assert [one["id"] for one in seen.letters] == ["2", "1", "3", "4", "0"]
+    assert wrong(seen)["dead letters"] == "warn"
+
+
+def test_of_very_many_dead_letters_the_newest_are_counted(
+    database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("linedesk.operate.overview.MOST_LETTERS", 3)
+    ages = [*(9 * 86_400 + n for n in range(5)), 60, 50]
+    rows = [{"_id": str(n), "cause": "quota", "lastAt": ago(age)} for n, age in enumerate(ages)]
+    database.deadletters.insert_many(rows)
+    seen = read_overview(database, now=NOW)
+    # An incident of today is reported although one of last week left more letters than are counted.
+    assert (seen.letters_open, seen.letters_lately) == (3, 2)
+    assert [one["id"] for one in seen.letters] == ["6", "5", "0"]
+    assert wrong(seen)["dead letters"] == "warn"
+
+
+def test_an_old_letter_is_listed_behind_many_that_were_replayed(full: Database[Any]) -> None:
+    full.deadletters.insert_one({"_id": "old", "lastAt": ago(9 * 86400), "cause": "quota"})
+    seen = read_overview(full)
+    assert [one["id"] for one in seen.letters] == ["old"]
+    assert (seen.letters_open, seen.letters_lately) == (1, 0)
+
+
+# A database that is empty, and how the processes were started.
+
+
+def test_a_database_that_is_not_initialised_is_critical_and_says_what_to_do(
+    client: Client, database: Database[Any]
+) -> None:
+    assert "database" not in wrong(read_overview(database))
+    problems = problems_of(read_overview(client[f"{database.name}_none"]))
+    assert name_of_health(problems) == "Critical"
+    assert problems[0].about == "database"
+    assert "`linedesk init` makes the collections" in problems[0].do
+    # No process was ever started here, so no way of starting one is presumed.
+    assert "`linedesk up`, or by systemd" in problems[1].do
+
+
+@pytest.mark.parametrize(
+    ("how", "do"),
+    [
+        ("systemd", "`systemctl restart linedesk-dispatcher`; `systemctl status"),
+        (None, "`systemctl restart linedesk-dispatcher`; `systemctl status"),
+        ("up", "stop `linedesk up` and start it again; the output of `linedesk up` shows"),
+        ("hand", "start it again: `python -m dispatcher`; the log of the dispatcher shows"),
+    ],
+)
+def test_advice_fits_how_the_processes_were_started(how: str | None, do: str) -> None:
+    own = {} if how is None else {"startedBy": how}
+    # Of the process that is missing, or of another where it never wrote a row.
+    for rows in ([a_desk(), a_dispatcher(silent=60, **own)], [a_desk(**own)]):
+        seen = overview(*rows)
+        assert next(one for one in problems_of(seen) if one.about == "dispatcher").do.startswith(do)
+    if how in ("up", "hand"):
+        late = a_dispatcher(silent=1, figures={"nextTimerSeconds": -700}, **own)
+        seen = overview(a_desk(silent=60, **own), a_desk(2, **own), late)
+        assert len(problems_of(seen)) == 2
+        assert not any("systemctl" in one.do for one in problems_of(seen))
+
+
+def test_after_an_orderly_end_the_advice_is_to_start() -> None:
+    ended = {"state": "ended", "startedBy": "up"}
+    found = problems_of(overview(a_desk(**ended), a_dispatcher(leading=0, **ended)))
+    assert [one.do for one in found] == ["start `linedesk up`"] * 2
+
+
+# Reads.
+
+
+# Far below what each collection holds in these tests.
+MOST_EXAMINED = 200
+
+
+class Commands(CommandListener):
+    """Every command that a client sends."""
+
+    def __init__(self) -> None:
+        self.sent: list[Document] = []
+        self.levels: dict[str, str] = {}
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if event.command_name in ("find", "aggregate", "count", "distinct"):
+            level = event.command["readConcern"]["level"]
+            self.levels[event.command[event.command_name]] = level
+            noise = ("lsid", "$db", "$clusterTime", "$readPreference", "readConcern", "txnNumber")
+            self.sent.append({k: v for k, v in event.command.items() if k not in noise})
+
+    def succeeded(self, event: object) -> None:
+        """Of no concern."""
+
+    def failed(self, event: object) -> None:
+        """Of no concern."""
+
+
+@pytest.fixture
+def full(database: Database[Any]) -> Database[Any]:
+    """More of everything than a look may read."""
+    now = datetime.now(UTC)
+    database.deadletters.insert_many(
+        {"_id": str(n), "lastAt": ago(n, now=now), "replayedAt": ago(n, now=now)}
+        for n in range(1_000)
+    )
+    database.calls.insert_many(a_call(str(n), at=now) for n in range(1_000))
+    database.recvq.insert_many({"eventId": str(n), "acceptTime": now} for n in range(1_000))
+    database.status.insert_many([a_desk(now=now), a_dispatcher(now=now)])
+    return database
+
+
+@pytest.fixture
+def spied(full: Database[Any], mongo_uri: str) -> Iterator[tuple[Database[Any], Commands]]:
+    commands = Commands()
+    with connect(mongo_uri, app_name="spied", event_listeners=[commands]) as client:
+        yield client[full.name], commands
+
+
+def examined(database: Database[Any], command: Document) -> int:
+    told = database.command("explain", command, verbosity="executionStats")
+    stats = told.get("executionStats") or told["stages"][0]["$cursor"]["executionStats"]
+    return int(stats["totalDocsExamined"])
+
+
+def test_an_overview_reads_little_and_nothing_of_recvq(
+    spied: tuple[Database[Any], Commands], full: Database[Any]
+) -> None:
+    database, commands = spied
+    seen = read_overview(database)
+    assert seen.queue.documents == 7
+    assert [row["eventId"] for row in seen.calls[:2]] == ["999", "998"]
+    assert len(commands.sent) == 9
+    assert all(next(iter(one.values())) != "recvq" for one in commands.sent)
+    assert all(examined(full, one) <= MOST_EXAMINED for one in commands.sent)
+    # Without a majority, a majority read would not show new rows that were written without waiting.
+    assert {name for name, level in commands.levels.items() if level == "local"} == {
+        "status",
+        "calls",
+        "leases",
+    }
+
+
+def test_history_is_thinned_to_a_curve_and_keeps_its_peaks(database: Database[Any]) -> None:
+    now = datetime.now(UTC)
+    rows = ({"at": ago(10 * n, now=now), "queueDocuments": n % 500} for n in range(2_000))
+    database.history.insert_many(rows)
+    hour = read_history(database, hours=1)
+    assert 350 <= len(hour) <= POINTS + 1
+    assert [row["queueDocuments"] for row in hour[-2:]] == [1, 0]
+    curve = read_history(database, hours=5)
+    assert 350 <= len(curve) <= POINTS + 1
+    assert curve == sorted(curve, key=lambda row: row["at"])
+    assert max(row["queueDocuments"] for row in curve) == 499
+    assert curve[0]["at"] > now - timedelta(hours=5)
+
+
+def test_without_mongodb_or_with_one_that_hangs_a_look_ends_in_time(
+    database: Database[Any], mongo_uri: str, client: Client
+) -> None:
+    with connect("mongodb://127.0.0.1:1", app_name="t") as away, pytest.raises(StoreUnavailable):
+        read_overview(away["nothing"], seconds=0.2)
+    hangs = {"blockConnection": True, "blockTimeMS": 500, "appName": "hanging"}
+    with (
+        connect(mongo_uri, app_name="hanging") as own,
+        failing(client, ["find"], times=1, **hangs),
+        pytest.raises(StoreUnavailable),
+    ):
+        read_overview(own[database.name], seconds=0.2)
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "day", "ends"),
+    [
+        (100, 250, 11, "2026-11-26"),
+        (100, 300, 11, "None"),
+        (100, 10**300, 11, "None"),
+        (0, 250, 11, "None"),
+        (250, 250, 11, "None"),
+        (100, 250, 1, "None"),
+    ],
+)
+def test_the_plan_ends_at_the_rate_of_the_month_so_far(
+    used: int, limit: int, day: int, ends: str
+) -> None:
+    assert str(ends_on(used, limit, datetime(2026, 11, day, tzinfo=TOKYO))) == ends

@@ -1,0 +1,209 @@
+"""The search finds people by names, and everything by the start of its id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from linedesk.operate import conversation as conversation_module
+from linedesk.operate.conversation import folded, names_of, with_names
+from linedesk.operate.errors import NotOneConversation
+from linedesk.operate.events.story import tell
+from linedesk.operate.search import Hit, scope_of, search
+from linedesk.page.format import short
+from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, RECVQ
+from linedesk.store.records.conversations import FORMER_NAMES
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+HANAKO = "U0864363934356778dfdf79e33dc1a8f1"
+TARO = "U0864363934356778dfdf79e33dc1a8f2"
+OTHER = "U99999999999999999999999999999999"
+GROUP = "C0864363934356778dfdf79e33dc1a8f1"
+EVENT = "01M8085TA7H96V2V5DRG8BY3M8"
+MESSAGE = "468789577898262530"
+REQUEST = "a3dd3507-b187-4b62-a039-eae64724c928"
+
+
+def a_conversation(id_: str, kind: str, name: str | None, days: int, **more: Any) -> dict[str, Any]:
+    profile = {"displayName": name} if name else None
+    channel, _, key = id_.partition("/")
+    at = NOW - timedelta(days=days)
+    whose = {"channel": channel, "key": key, "kind": kind}
+    return {"_id": id_, **whose, "profile": profile, "at": at, **more}
+
+
+@pytest.fixture
+def people(database: Database[Any]) -> Database[Any]:
+    """Conversations of a channel, one of another, and an event with all its ids."""
+    members = {TARO: {"displayName": "Ｔａｒｏ Yamada"}, OTHER: {"displayName": "ﾊﾅｺ"}}
+    database[CONVERSATIONS].insert_many(
+        [
+            a_conversation(f"main/{HANAKO}", "user", "佐藤花子", 1),
+            a_conversation(f"main/{TARO}", "user", "SATO 太郎", 2),
+            a_conversation(f"main/{GROUP}", "group", "ねこの会", 3, members=members),
+            a_conversation(f"shop/{OTHER}", "user", "花子", 4),
+        ]
+    )
+    message = {"type": "message", "message": {"type": "text", "id": MESSAGE, "text": "?"}}
+    whose = {"channel": "main", "key": HANAKO}
+    row = {"_id": ObjectId(), "eventId": EVENT, **whose, "acceptTime": NOW, "event": message}
+    database[RECVQ].insert_one(row)
+    call = {"at": NOW, "endpoint": "/v2/bot/message/push", "status": 200, "requestId": REQUEST}
+    database[CALLS].insert_one({**call, "eventId": EVENT, "key": HANAKO})
+    effect = {"eventId": EVENT, "type": "send"}
+    database[DEADLETTERS].insert_one({"_id": f"{EVENT}/0", **whose, "effect": effect})
+    return database
+
+
+def found(database: Database[Any], word: str) -> list[str]:
+    return [hit.id for hit in search(database, word, channel="main").hits]
+
+
+NAMES = [
+    ("佐藤花子", [f"main/{HANAKO}"]),
+    ("藤花", [f"main/{HANAKO}"]),
+    # A whole name goes before a part of one.
+    ("花子", [f"shop/{OTHER}", f"main/{HANAKO}"]),
+    ("花", [f"shop/{OTHER}", f"main/{HANAKO}"]),
+    ("sato", [f"main/{TARO}"]),
+    ("ｓａｔｏ", [f"main/{TARO}"]),
+    ("sato太", [f"main/{TARO}"]),
+    ("ハナコ", [f"main/{GROUP}"]),
+    ("ﾅｺ", [f"main/{GROUP}"]),
+    ("taro yama", [f"main/{GROUP}"]),
+    ("ねこ", [f"main/{GROUP}"]),
+    ("花子花子", []),
+    ("三郎", []),
+    ("$where", []),
+    (".*", []),
+]
+
+
+@pytest.mark.parametrize(("word", "ids"), NAMES)
+def test_a_part_of_a_name_is_found_whatever_its_width_and_case(
+    people: Database[Any], word: str, ids: list[str]
+) -> None:
+    assert found(people, word) == ids
+
+
+def test_accents_are_folded_and_the_marks_of_kana_are_not() -> None:
+    assert folded("Jose\u0301 Müller") == folded("José müller") == "josemuller"
+    assert folded("ﾊﾟｻ") == "パサ" != folded("ハサ")
+    assert folded("Åsa ÉLAN ｄé") == "asaelande"
+
+
+@pytest.mark.parametrize(
+    ("word", "ids"),
+    [
+        (HANAKO, [f"main/{HANAKO}"]),
+        (f"main/{HANAKO}", [f"main/{HANAKO}"]),
+        (HANAKO[:-1], [f"main/{HANAKO}", f"main/{TARO}"]),
+        (short(HANAKO), [f"main/{HANAKO}"]),
+        (short(TARO), [f"main/{TARO}"]),
+        (short(TARO).replace("…", "..."), [f"main/{TARO}"]),
+        (f"main/{short(TARO)}", [f"main/{TARO}"]),
+        (f"{HANAKO[:12]}…", [f"main/{HANAKO}", f"main/{TARO}"]),
+        (short(GROUP), [f"main/{GROUP}"]),
+        (f"…{TARO[-6:]}", []),
+        (f"{TARO[:3]}…{TARO[-6:]}", []),
+        ("…", []),
+        ("U999", [f"shop/{OTHER}"]),
+        ("U999…", [f"shop/{OTHER}"]),
+        ("shop/", [f"shop/{OTHER}"]),
+        (EVENT, [EVENT]),
+        (EVENT[:9], [EVENT]),
+        (short(EVENT), [EVENT]),
+        (short(f"{EVENT}/0"), [EVENT]),
+        (MESSAGE, [EVENT]),
+        (MESSAGE[:7], [EVENT]),
+        (REQUEST, [EVENT]),
+        (REQUEST[:8], [EVENT]),
+        (short(REQUEST), [EVENT]),
+        (REQUEST[:3], []),
+    ],
+)
+def test_an_id_is_found_by_its_start_and_as_a_screen_shows_it(
+    people: Database[Any], word: str, ids: list[str]
+) -> None:
+    assert found(people, word) == ids
+
+
+def test_a_result_has_its_kind_its_name_and_its_time(people: Database[Any]) -> None:
+    assert search(people, "sato", channel="main").hits == [
+        Hit(
+            "conversation",
+            f"main/{TARO}",
+            name="SATO 太郎",
+            what="user",
+            at=NOW - timedelta(days=2),
+        )
+    ]
+    event = Hit("event", EVENT, name="佐藤花子", what="message text", at=NOW)
+    assert search(people, EVENT[:9], channel="main").hits == [event]
+
+
+def test_a_search_that_runs_out_of_time_has_read_the_newest_and_says_how_many_are_left(
+    people: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation_module, "NAMES_SECONDS", 0.0)
+    monkeypatch.setattr(conversation_module, "BATCH", 2)
+    told = search(people, "花", channel="main")
+    assert ([hit.id for hit in told.hits], told.unseen) == ([f"shop/{OTHER}"], 2)
+    assert search(people, HANAKO, channel="main").unseen == 0
+    # Another one may have the same name.
+    with pytest.raises(NotOneConversation, match="2 older conversations were not read") as refused:
+        scope_of(people, "花子", channel="main")
+    assert refused.value.found == (f"shop/{OTHER} user 花子",)
+    assert str(scope_of(people, HANAKO[:-1] + "1", channel="main")) == f"main/{HANAKO}"
+
+
+def test_a_name_is_found_whatever_an_older_release_kept_of_it(people: Database[Any]) -> None:
+    renamed = {"$set": {FORMER_NAMES: ["鈴", "=鈴木"]}}
+    people[CONVERSATIONS].update_one({"_id": f"main/{HANAKO}"}, renamed)
+    assert found(people, "藤花") == [f"main/{HANAKO}"]
+    assert found(people, "鈴木") == []
+
+
+def test_an_act_is_for_a_whole_name_and_names_whom_a_part_could_mean(people: Database[Any]) -> None:
+    assert str(scope_of(people, "佐藤花子", channel="main")) == f"main/{HANAKO}"
+    with pytest.raises(NotOneConversation, match="only a part of a name") as refused:
+        scope_of(people, "佐藤", channel="main")
+    assert refused.value.found == (f"main/{HANAKO} user 佐藤花子",)
+    with pytest.raises(NotOneConversation):
+        scope_of(people, f"main/{HANAKO[:8]}…000000", channel="main")
+
+
+# Names beside ids.
+
+
+def test_rows_get_the_names_of_their_conversations_by_one_query(people: Database[Any]) -> None:
+    rows = [{"key": HANAKO}, {"key": OTHER, "channel": "shop"}, {"key": "U1"}, {"key": None}]
+    named = with_names(people, rows, channel="main")
+    assert [row["name"] for row in named] == ["佐藤花子", "花子", None, None]
+    assert tell(people, EVENT).name == "佐藤花子"
+
+
+def test_a_group_without_a_name_is_called_by_its_first_members(database: Database[Any]) -> None:
+    members = {f"U{n}": {"displayName": name} for n, name in enumerate("一二三四五")}
+    database[CONVERSATIONS].insert_one({"_id": "main/C1", "kind": "group", "members": members})
+    assert names_of(database, ["main/C1"]) == {"main/C1": "一、二、三 +2"}
+
+
+def test_without_the_right_to_read_conversations_ids_are_shown() -> None:
+    class Refusing:
+        def __getitem__(self, name: str) -> Refusing:
+            return self
+
+        def find(self, *asked: Any) -> Iterator[Mapping[str, Any]]:
+            raise OperationFailure("not authorized on line_bot", conversation_module.UNAUTHORIZED)
+
+    database: Any = Refusing()
+    assert with_names(database, [{"key": HANAKO}], channel="main") == [
+        {"key": HANAKO, "name": None}
+    ]

@@ -1,0 +1,136 @@
+"""Worker processes as operators see them, by the row that the leader writes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from linedesk.commands import status
+from linedesk.operate.format import brief
+from linedesk.operate.health import overview_as_json, problems_of
+from linedesk.operate.overview import Overview, Read, put_together
+from linedesk.page import view_models
+from linedesk.store.documents import Document
+from tests.linedesk.operate.hand import HANAKO, NOW, a_desk, a_dispatcher, ago
+
+
+def a_worker_row(name: str = "box/7", **more: Any) -> Document:
+    row = {
+        "name": name,
+        "threads": 20,
+        "out": 1,
+        "bot": "3f2a",
+        "release": "0.1.0",
+        "contract": 1,
+        "silentSeconds": 0.4,
+        "state": "working",
+        "jobs": [{"eventId": "01E", "key": f"main/{HANAKO}", "since": ago(95)}],
+    }
+    return {**row, **more}
+
+
+def overview(*workers: Document, broker: str = "", lost: int = 0) -> Overview:
+    dispatcher = a_dispatcher(
+        broker=broker, workers=list(workers), figures={"workerJobsLost": lost}
+    )
+    rows = [a_desk(), dispatcher]
+    return put_together(Read(rows=rows, pauses=[], calls=[], letters=[], replays=0), now=NOW)
+
+
+def told(seen: Overview) -> str:
+    return "\n".join(status.plain(list(status.sections(seen))))
+
+
+def test_each_worker_is_shown_with_its_version_and_what_it_is_at() -> None:
+    other = a_worker_row(
+        "far/8", out=0, jobs=[], bot="3f2b", state="another version of the bot is in force"
+    )
+    seen = overview(a_worker_row(), other, lost=3)
+    text = told(seen)
+    assert (
+        "1 of 2 get jobs, 20 threads, 1 job out, 3 handed out again; RabbitMQ is connected" in text
+    )
+    assert "box/7 (0.1.0, bot 3f2a) working  1 of 20 threads busy" in text
+    assert "far/8 (0.1.0, bot 3f2b) another version of the bot is in force" in text
+    assert f"box/7 for {brief(95)}  main/{HANAKO}  01E" in text
+    [wrong] = problems_of(seen)
+    assert (wrong.level, wrong.about) == ("warn", "workers")
+    assert "far/8 gets no jobs: another version" in wrong.saw
+
+
+@pytest.mark.parametrize(
+    ("workers", "broker", "saw"),
+    [
+        ([], "", "no worker is connected: events wait"),
+        ([a_worker_row()], "RabbitMQ takes nothing: low on memory", "RabbitMQ takes nothing"),
+        (
+            [a_worker_row(state="speaks contract 2, needed is 1")],
+            "",
+            "no worker gets jobs: events wait; box/7: speaks contract 2, needed is 1",
+        ),
+    ],
+)
+def test_it_is_critical_where_no_job_can_leave(
+    workers: list[Document], broker: str, saw: str
+) -> None:
+    seen = overview(*workers, broker=broker)
+    [wrong] = problems_of(seen)
+    assert (wrong.level, wrong.about) == ("bad", "workers")
+    assert wrong.saw.startswith(saw)
+    assert wrong.do
+    [alert] = view_models.seen(seen)["alerts"]
+    assert alert.href == "#workers"
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        ("another version of the bot is in force", "install the same release"),
+        ("silent", "its process hangs"),
+        ("asked for its rules", "normal for a moment"),
+    ],
+)
+def test_each_state_of_a_worker_has_its_own_advice(state: str, advice: str, alone: bool) -> None:
+    others = [] if alone else [a_worker_row("far/8")]
+    [wrong] = problems_of(overview(a_worker_row(state=state), *others))
+    assert f": {state}" in wrong.saw
+    assert wrong.do.startswith(advice)
+
+
+def test_where_all_workers_stop_another_one_is_wanted() -> None:
+    [wrong] = problems_of(overview(a_worker_row(state="stopping")))
+    assert wrong.do.startswith("start another one")
+
+
+def test_what_does_not_end_by_itself_is_shown_before_what_does() -> None:
+    new = a_worker_row("new/1", state="asked for its rules")
+    old = a_worker_row("old/2", state="speaks contract 2, needed is 1")
+    [wrong] = problems_of(overview(a_worker_row(), new, old))
+    assert wrong.saw == "old/2 gets no jobs: speaks contract 2, needed is 1 (and 1 more)"
+
+
+def test_a_worker_that_stops_is_no_problem() -> None:
+    assert problems_of(overview(a_worker_row(), a_worker_row("far/8", state="stopping"))) == []
+
+
+def test_where_the_dispatcher_runs_the_bot_nothing_is_shown() -> None:
+    rows = [a_desk(), a_dispatcher()]
+    read = Read(rows=rows, pauses=[], calls=[], letters=[], replays=0)
+    seen = put_together(read, now=NOW)
+    assert seen.workers is None
+    assert "\nworkers" not in told(seen)
+    assert problems_of(seen) == []
+
+
+def test_programs_get_the_same_names_as_status() -> None:
+    found = json.loads(json.dumps(overview_as_json(overview(a_worker_row()))))["workers"]
+    assert found["processes"][0]["silentSeconds"] == 0.4
+    assert found["jobs"][0]["eventId"] == "01E"
+
+
+def test_a_row_that_was_typed_by_hand_hides_nothing_else() -> None:
+    seen = overview({"name": 3, "jobs": [{"key": None}, 4], "threads": "x"})
+    assert "3 (-, bot -) -  0 of 0 threads busy" in told(seen)

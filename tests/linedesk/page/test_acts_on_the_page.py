@@ -1,0 +1,303 @@
+"""The questions, refusals and reports of acts on the page, also while MongoDB is away."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import pytest
+import requests
+from pymongo.database import Database
+
+from linedesk.operate.acts import Acts, OperatorControl
+from linedesk.setup.collections import create_collections
+from linedesk.store.client import connect
+from linedesk.store.collections import MEGABYTE
+from linedesk.store.control import Scope
+from linedesk.store.errors import StoreUnavailable
+from tests.linedesk.operate import a_day
+from tests.linedesk.operate.a_day import EVENT, USER
+from tests.linedesk.operate.serving import served
+from tests.servers import frozen, throwaway_mongod
+from tests.waiting import eventually
+
+Rows = Database[dict[str, Any]]
+
+
+@pytest.fixture
+def browser() -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        session.trust_env = False
+        session.auth = ("hanako", "")
+        yield session
+
+
+@pytest.fixture
+def full(database: Rows) -> Rows:
+    a_day.fill(database, hours=0.1)
+    return database
+
+
+def post(browser: requests.Session, url: str, path: str, **fields: Any) -> str:
+    """The page that stands there after the act."""
+    return unescape(
+        browser.post(f"{url}{path}", data={"back": "/audit", **fields}, timeout=20).text
+    )
+
+
+# Pauses.
+
+
+def test_everything_is_paused_only_by_typed_words_and_each_page_is_red_then(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        for typed in ("", "yes", "pause"):
+            told = post(browser, url, "/pause", sure=typed, why="a try")
+            assert "Nothing was paused" in told
+        assert full.control.count_documents({}) == 0
+        post(browser, url, "/pause", sure="Pause everything", why="a try")
+        for path in ("/", "/calls", f"/event/{EVENT}", "/conversations", "/letters"):
+            page = eventually(lambda path=path: banner(browser, f"{url}{path}"))
+            assert "by hanako: a try. New events are held until you resume." in page
+            assert "Resume everything" in page
+        assert "everything is resumed" in post(browser, url, "/resume")
+        eventually(lambda: not banner(browser, f"{url}/calls"))
+
+
+def test_what_is_wrong_with_a_pause_of_everything_is_said_at_once_and_nothing_is_typed_again(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        told = post(browser, url, "/pause", sure="pause all", back="/pauses")
+        assert "to pause everything, type “pause everything”, not “pause all”" in told
+        assert "write a reason" in told
+        assert 'value="pause all"' in told
+        told = post(browser, url, "/pause", sure="pause all", why="引っ越し", back="/pauses")
+        assert 'value="引っ越し"' in told
+        assert full.control.count_documents({}) == 0
+
+
+def test_the_only_channel_is_paused_as_everything_is(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        page = browser.get(f"{url}/pauses").text
+        assert "There is one channel" in page
+        assert "Pause the channel" not in page
+        assert "Nothing was paused" in post(browser, url, "/pause", channel="main", why="a try")
+        assert full.control.count_documents({}) == 0
+        post(browser, url, "/pause", channel="main", sure="pause everything", why="a try")
+        page = eventually(lambda: banner(browser, f"{url}/calls"))
+        assert "Everything is paused</b> (channel main)" in page
+        assert "channel main is resumed" in post(browser, url, "/resume", channel="main")
+        # With a second channel it is one of two.
+        full.conversations.insert_one({**a_day.conversation(), "_id": f"shop/{USER}"})
+        assert "channel main is paused" in post(browser, url, "/pause", channel="main")
+        eventually(lambda: not banner(browser, f"{url}/calls"))
+
+
+def banner(browser: requests.Session, url: str) -> str:
+    page = browser.get(url).text
+    return page if 'id="everything-paused"' in page else ""
+
+
+def test_a_channel_that_does_not_exist_cannot_be_paused_but_any_pause_can_be_ended(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        told = post(browser, url, "/pause", channel="nochannel", why="a typo")
+        assert "no channel 'nochannel', only main" in told
+        assert full.control.count_documents({}) == 0
+        # As a script or the mongo shell may have it.
+        OperatorControl(full).pause(Scope("nochannel"), by="a script")
+        page = browser.get(f"{url}/pauses").text
+        assert "channel nochannel" in page
+        assert "not confirmed by a dispatcher yet" in page
+        assert "channel nochannel is resumed" in post(browser, url, "/resume", channel="nochannel")
+        assert full.control.count_documents({}) == 0
+
+
+# The real outcome.
+
+
+def test_a_replay_into_a_paused_conversation_says_that_it_waits(
+    full: Rows, browser: requests.Session
+) -> None:
+    ids = [row["_id"] for row in a_day.letters()]
+    with served(full) as url:
+        assert "waits" not in post(browser, url, "/letters/replay", id=ids[0])
+        OperatorControl(full).pause(Scope("main", USER), by="taro")
+        told = post(browser, url, "/letters/replay", id=ids[1])
+        assert f"replayed as replay:{ids[1]}:1; it waits because main/{USER} is paused" in told
+
+
+@pytest.mark.parametrize(
+    ("came", "words"),
+    [
+        (f"the event {EVENT} is a dead letter", f"Released: the event {EVENT} is a dead letter"),
+        ("nothing was stuck any more", "Not released: nothing was stuck any more"),
+        (None, "It has not confirmed yet"),
+    ],
+)
+def test_a_release_reports_what_the_dispatcher_confirms(
+    full: Rows, browser: requests.Session, came: str | None, words: str
+) -> None:
+    def dispatch() -> None:
+        control = OperatorControl(full)
+        (release,) = eventually(lambda: control.orders().releases)
+        if came is not None:
+            control.finish(release, came)
+
+    with served(full) as url:
+        form = {"channel": "main", "key": USER, "kind": "event", "id": EVENT}
+        thread = threading.Thread(target=dispatch, daemon=True)
+        thread.start()
+        assert words in post(browser, url, "/release", **form)
+        thread.join(20)
+        page = unescape(browser.get(f"{url}/conversation/main/{USER}").text)
+        assert (came or "not confirmed by a dispatcher yet") in page
+
+
+def test_a_release_whose_outcome_cannot_be_read_is_not_called_done(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def came(*_: Any) -> str:
+        raise StoreUnavailable("no majority")
+
+    monkeypatch.setattr("linedesk.operate.acts.Acts.came", came)
+    with served(full) as url:
+        form = {"channel": "main", "key": USER, "kind": "event", "id": EVENT}
+        told = post(browser, url, "/release", **form)
+        assert f"The dispatcher is asked to release {EVENT}. The outcome is not known" in told
+        assert 'class="banner look" role="status" id="said"' in told
+        assert f'href="/conversation/main/{USER}">The conversation' in told
+
+
+def test_a_paused_conversation_offers_no_release(full: Rows, browser: requests.Session) -> None:
+    held = {"n": 1, "channel": "main", "key": USER, "why": "slow", "since": a_day.moment(400)}
+    full.held.insert_one({**held, "document": a_day.document()})
+    # Of the send that waits nothing is stuck.
+    full.conversations.update_one({}, {"$set": {"outbox": {}}})
+    with served(full) as url:
+        page = f"{url}/conversation/main/{USER}"
+        assert "Release…" in browser.get(page).text
+        OperatorControl(full).pause(Scope("main", USER), by="taro")
+        assert "Release…" not in browser.get(page).text
+        row = {"waiting.0.why": "paused", "waiting.1.why": "paused"}
+        full.status.update_one({"role": "dispatcher"}, {"$set": row})
+        eventually(lambda: "Release…" not in browser.get(url).text)
+
+
+# Many letters.
+
+
+def test_a_group_is_replayed_after_a_question_that_can_be_shared(
+    full: Rows, browser: requests.Session
+) -> None:
+    letter = a_day.letters()[0]
+    full.deadletters.insert_many([{**letter, "_id": f"01JMANY{n:04d}"} for n in range(204)])
+    with served(full) as url:
+        page = unescape(browser.get(f"{url}/letters").text)
+        found = re.search(r'href="(/letters/ask\?act=replay[^"]+)">Replay 200 of 207', page)
+        assert found
+        # A GET: it can be reloaded and shared, and does nothing.
+        for _ in range(2):
+            asked = unescape(browser.get(f"{url}{found[1]}").text)
+            assert "Replay 200 dead letters?" in asked
+            assert "main.py:12 in handle" in asked
+            assert "and 180 more" in asked
+            assert "7 more stay in the list" in asked
+            assert "linedesk dead replay --cause 'handler" in asked
+        assert full.recvq.count_documents({}) == 1
+        fields = dict(re.findall(r'type="hidden" name="([a-z]+)" value="([^"]*)"', asked))
+        # One that comes after the question does not belong to the answer.
+        full.deadletters.insert_one({**letter, "_id": "01JLATER", "lastAt": a_day.moment(-1)})
+        answers = []
+        for _ in range(2):
+            form = {**fields, "name": "hanako"}
+            answers.append(browser.post(f"{url}/letters/replay", data=form, timeout=60).text)
+        assert "200 letters are replayed" in answers[0]
+        assert "7 letters are replayed" in answers[1]
+        assert full.recvq.count_documents({}) == 208
+        assert [row["_id"] for row in full.deadletters.find({"replayedAt": None})] == ["01JLATER"]
+        assert full.audit.count_documents({"act": "replay", "by": "hanako"}) == 207
+
+
+def test_a_replay_of_many_stops_where_mongodb_does_not_answer_and_leaves_the_rest(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [row["_id"] for row in a_day.letters()]
+    replay = Acts.replay
+
+    def away(self: Acts, id_: str, **more: Any) -> str:
+        if id_ == ids[1]:
+            raise StoreUnavailable("no majority")
+        return replay(self, id_, **more)
+
+    monkeypatch.setattr(Acts, "replay", away)
+    with served(full) as url:
+        told = post(browser, url, "/letters/replay", id=ids)
+        assert f"1 of {len(ids)} letters are replayed, then: MongoDB does not answer" in told
+        assert "did not confirm it in time" in told
+    assert full.deadletters.count_documents({"replayedAt": None}) == len(ids) - 1
+
+
+def test_a_replay_whose_letter_is_gone_or_whose_queue_is_closed_says_so(
+    full: Rows, browser: requests.Session
+) -> None:
+    ids = [row["_id"] for row in a_day.letters()]
+    with served(full) as url:
+        told = post(browser, url, "/letters/replay", id=[ids[0], "gone"])
+        assert f"replayed as replay:{ids[0]}:1; gone was not replayed: it was dropped" in told
+        full.drop_collection("recvq")
+        told = post(browser, url, "/letters/replay", id=ids[1:])
+        assert f"0 of {len(ids) - 1} letters are replayed, then:" in told
+        assert "recvq" in told
+        assert "did not confirm" not in told
+    assert full.deadletters.count_documents({"replayedAt": None}) == len(ids) - 1
+
+
+def test_a_replay_says_how_many_messages_it_may_cost(full: Rows, browser: requests.Session) -> None:
+    ids = "&".join(f"id={row['_id']}" for row in a_day.letters())
+    with served(full) as url:
+        asked = " ".join(unescape(browser.get(f"{url}/letters/ask?act=replay&{ids}").text).split())
+        assert "its answer goes out as a push, which LINE counts" in asked
+        assert "3 answers to users cost 3 counted messages" in asked
+        assert "1,312 of 5,000 are used this month" in asked
+        assert 'id="costs"' not in browser.get(f"{url}/letters/ask?act=drop&{ids}").text
+
+
+# MongoDB is away.
+
+
+def test_while_mongodb_is_frozen_or_stopped_an_act_answers_within_two_seconds(
+    browser: requests.Session,
+) -> None:
+    with (
+        throwaway_mongod() as server,
+        connect(server.uri, app_name="page", server_selection_seconds=2.0) as client,
+    ):
+        database = client["frozen"]
+        create_collections(database, capped_bytes=MEGABYTE)
+        with served(database, waits_for_readings=False) as url:
+            assert "is paused" in post(browser, url, "/pause", channel="main", key=USER)
+            pid = client.admin.command("serverStatus")["pid"]
+            with frozen(pid):
+                took, told = timed(browser, url)
+            assert "did not confirm it in time" in told
+            assert took < 2.0
+            server.stop()
+            took, told = timed(browser, url)
+            assert "did not confirm it in time" in told
+            assert took < 2.0
+
+
+def timed(browser: requests.Session, url: str) -> tuple[float, str]:
+    """How long it takes until a person sees what came of an act."""
+    began = time.monotonic()
+    fields = {"back": "/pauses", "channel": "main"}
+    answer = browser.post(f"{url}/resume", data=fields, timeout=20)
+    return time.monotonic() - began, unescape(answer.text)

@@ -1,0 +1,144 @@
+"""The drawings: curves with their gaps and axes, the picture's places and arrows. Pure."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from linedesk.operate import health
+from linedesk.operate.health import problems_of
+from linedesk.operate.overview import Overview, Read, put_together
+from linedesk.page.charts import BOTTOM, TOP, charts, nice_step
+from linedesk.page.flow_chart import ABOUT, MapNode, flows, nodes
+from linedesk.page.format import ago, code, number, rate, seconds, share, short
+from tests.linedesk.operate import a_day
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def row(seconds_ago: float, **figures: Any) -> dict[str, Any]:
+    return {"at": NOW - timedelta(seconds=seconds_ago), **figures}
+
+
+def overview(*rows: dict[str, Any], **read: Any) -> Overview:
+    found = {"pauses": [], "calls": [], "letters": [], "replays": 0, **read}
+    return put_together(Read(rows=list(rows), **found), now=datetime.now(UTC))
+
+
+def placed(seen: Overview) -> dict[str, MapNode]:
+    return nodes(seen, problems_of(seen))
+
+
+# Curves.
+
+
+def test_a_curve_is_broken_where_data_is_missing() -> None:
+    rows = [row(ago, queueDocuments=5) for ago in (600, 590, 580, 100, 90)]
+    depth = charts(rows, hours=1, now=NOW)[0]
+    assert depth.drawn[0].path.count("M") == 2
+    # A missing value is a gap as well, not a zero.
+    assert depth.drawn[1].path == ""
+    assert depth.drawn[0].newest == "5"
+    assert charts([], hours=6, now=NOW)[0].is_empty
+
+
+def test_an_axis_holds_every_value_in_round_steps() -> None:
+    assert [nice_step(least) for least in (0.9, 1, 1.2, 3, 7, 60)] == [1, 1, 2, 5, 10, 100]
+    for chart in charts([row(10, queueDocuments=1203, waitP99=42.0)], hours=24, now=NOW):
+        assert all(TOP <= tick.at <= BOTTOM for tick in chart.up)
+        assert len({tick.label for tick in chart.up}) == len(chart.up)
+        assert all(len(tick.label) <= 8 for tick in chart.up)
+
+
+def test_outages_of_line_are_as_long_as_the_rows_show() -> None:
+    fails = [row(ago, lineFails=1) for ago in (600, 590, 580)]
+    ended = charts([*fails, row(570, lineFails=0), row(10)], hours=1, now=NOW)[0].outages
+    assert [
+        ((NOW - one.since).seconds, (NOW - one.until).seconds) for one in ended if one.until
+    ] == [(600, 570)]
+    # No dispatcher led after it, so no end is known but the last row.
+    alone = charts([*fails, row(10, lineFails=0)], hours=1, now=NOW)[0].outages
+    assert [one.until for one in alone] == [NOW - timedelta(seconds=580)]
+    lasts = charts([row(20, lineFails=1), row(10, lineFails=1)], hours=1, now=NOW)[0].outages
+    assert [(one.since, one.until) for one in lasts] == [(NOW - timedelta(seconds=20), None)]
+    assert charts([row(10, lineFails=0), row(5)], hours=1, now=NOW)[0].outages == []
+
+
+# The picture.
+
+
+def test_the_picture_has_states_in_words_and_signs() -> None:
+    well = placed(overview(a_day.desk_row(), a_day.dispatcher_row()))
+    assert (well["frontdesk"].state, well["threads"].state) == ("good", "good")
+    nothing = placed(overview())
+    assert (nothing["frontdesk"].state, nothing["dispatcher"].state) == ("bad", "bad")
+    assert nothing["dispatcher"].sign == "✕"
+    assert "good" not in {one.state for one in nothing.values()}
+    assert nothing["dispatcher"].spelled == "Critical"
+
+
+@pytest.mark.parametrize(
+    ("node", "figures", "state"),
+    [
+        ("api", {"breakerOpen": {"api": 1}}, "bad"),
+        ("api", {"tokenRefused": 1}, "bad"),
+        ("outbox", {"tokenRefused": 1}, "bad"),
+        ("outbox", {"oldestSendSeconds": 61.0}, "look"),
+        ("outbox", {"oldestSendSeconds": 59.0}, "good"),
+        ("recvq", {"lagSeconds": 11.0}, "look"),
+        ("recvq", {"lagSeconds": 61.0}, "bad"),
+        ("threads", {"busyThreads": 20}, "look"),
+        ("threads", {"busyThreads": 19}, "good"),
+        ("timers", {"nextTimerSeconds": -61.0}, "bad"),
+    ],
+)
+def test_what_needs_a_look_shows_in_its_place(
+    node: str, figures: dict[str, Any], state: str
+) -> None:
+    dispatcher = a_day.dispatcher_row()
+    dispatcher["figures"] |= figures
+    assert placed(overview(a_day.desk_row(), dispatcher))[node].state == state
+
+
+def test_a_closed_month_shows_where_line_is() -> None:
+    dispatcher = a_day.dispatcher_row()
+    dispatcher["figures"]["quotaClosedSinceSeconds"] = a_day.moment(600).timestamp()
+    node = placed(overview(a_day.desk_row(), dispatcher))["api"]
+    assert (node.state, node.note) == ("bad", "replies only")
+
+
+def test_every_problem_shows_in_a_node_of_the_picture() -> None:
+    shown = {about for found in ABOUT.values() for about in found}
+    assert shown >= set(re.findall(r'HealthProblem\([^,]*, "([^"]+)"', inspect.getsource(health)))
+    assert set(ABOUT) <= set(placed(overview()))
+
+
+def test_the_faster_it_goes_the_faster_it_flows() -> None:
+    def speed(accepted: float) -> int:
+        desk = a_day.desk_row(perSecond={"acceptedEvents": accepted})
+        return flows(overview(desk))["accepted"].speed
+
+    assert [speed(n) for n in (0, 0.4, 5, 50, 2_000)] == [0, 1, 2, 3, 4]
+
+
+# Words.
+
+
+def test_numbers_are_written_for_people() -> None:
+    assert (number(1204), number(None), number("<b>")) == ("1,204", "–", "–")
+    assert [rate(n) for n in (0, 0.01, 12.44, 1204)] == ["0/s", "0.6/min", "12.4/s", "1,204/s"]
+    assert [seconds(n) for n in (0, 0.0008, 1.23, -3700)] == [
+        "0 s",
+        "0.8 ms",
+        "1.2 s",
+        "-1 h 1 min",
+    ]
+    assert [share(n) for n in (0, 0.031, 0.62)] == ["0 %", "3.1 %", "62 %"]
+    assert short("U" * 33) == "UUUUUUUU…UUUUUU"
+    assert ago(NOW - timedelta(seconds=65), NOW) == "1 min 5 s ago"
+    assert ago("no time") == "–"
+    assert code("run `a <b>`") == "run <code>a &lt;b&gt;</code>"

@@ -1,0 +1,347 @@
+"""The console speaks the reader's language: every text is in the catalogue, JSON stays English."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from gettext import NullTranslations
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from pymongo.database import Database
+
+from linedesk import page as web
+from linedesk.operate.acts import Acts, OperatorControl
+from linedesk.operate.errors import NotReplayed
+from linedesk.operate.known import known
+from linedesk.page.format import LONGEST_ID, code
+from linedesk.page.page_context import SCRIPT_TEXTS, Console
+from linedesk.runtime import language
+from linedesk.runtime.language import VARIABLE, speaking
+from linedesk.store.control import Scope
+from linedesk.store.documents import AUDIT
+from tests.linedesk.operate import a_day
+from tests.linedesk.operate.a_day import EVENT, GROUP, USER
+from tests.linedesk.operate.serving import served
+
+Rows = Database[dict[str, Any]]
+Page = Any
+JAPANESE = {"accept-language": "ja,en;q=0.5"}
+TEMPLATES = Path(web.__file__).parent / "templates"
+LETTER = f"{EVENT[:-1]}0"
+PAGES = (
+    *("/", "/?hours=6", "/charts", "/conversations", "/conversations?order=waiting"),
+    *("/conversations?order=name", "/events", "/events?result=waiting", "/timers", "/letters"),
+    *("/letters?since=nonsense", f"/letters/{LETTER}", "/calls?failed=true", "/pauses", "/audit"),
+    *("/calls?from=30m&to=nonsense", f"/letters/ask?act=drop&id={LETTER}"),
+    f"/letters/ask?act=replay&id={LETTER}",
+    *(f"/conversation/main/{USER}", f"/conversation/main/{GROUP}", f"/event/{EVENT}"),
+    *(f"/event/{LETTER}", f"/release?channel=main&key={USER}", "/unsure", "/nowhere"),
+    *("/search?q=U", "/search?q=zzzz", "/event/zzzz", "/conversation/main/zzzz", "/letters/zzzz"),
+)
+# Names and units that are the same in all languages, and parts of the product's own data.
+SAME = (
+    *("message/push", "message/reply", "api-data.line.me", "api.line.me", "main.py", "api", "data"),
+    *("LINE", "linedesk", "recvq", "oplog", "API", "UTC", "MongoDB", "p50", "p90", "p99", "live"),
+    *("chat", "push", "main", "hanako", "bot1", "zzzz", "nonsense", "quota", "remind", "KeyError"),
+    "handle",
+)
+BRACKETED = re.compile(r"⟦[^⟦⟧]*⟧")
+SHOWN = ("title", "aria-label", "placeholder", "alt", "data-label")
+
+
+class Pseudo(NullTranslations):
+    """A language in which each translated text stands in ⟦…⟧."""
+
+    def gettext(self, message: str) -> str:
+        return f"⟦{message}⟧"
+
+    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
+        return f"⟦{msgid1 if n == 1 else msgid2}⟧"
+
+
+class Shown(HTMLParser):
+    """The texts of a page, and those of attributes that people see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        self.attributes: list[str] = []
+        self._inside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("script", "style", "code", "pre", "kbd", "title", "option"):
+            self._inside.append(tag)
+        self.attributes += [value for name, value in attrs if name in SHOWN and value]
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and self._inside[-1] == tag:
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside or self._inside[-1] == "title":
+            self.text += f" {data}"
+
+
+def untranslated(shown: str, data: list[str]) -> set[str]:
+    """The words of a text outside of ⟦…⟧ that are not data."""
+    while (inner := BRACKETED.sub(" ", shown)) != shown:
+        shown = inner
+    others = {*SAME, *data, *(f"{one[:8]}…{one[-6:]}" for one in data if len(one) > LONGEST_ID)}
+    pattern = "|".join(re.escape(one) for one in sorted(others, key=len, reverse=True))
+    return set(re.findall(r"[A-Za-z][A-Za-z']+", re.sub(pattern, " ", shown)))
+
+
+def data_of(database: Rows) -> list[str]:
+    """The texts in the database, without those that the page knows and translates."""
+    found: set[str] = set()
+
+    def add(value: Any) -> None:
+        if isinstance(value, Mapping):
+            for inner in value.values():
+                add(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                add(inner)
+        elif isinstance(value, str) and len(value) > 2:
+            found.add(value)
+
+    for name in database.list_collection_names():
+        for row in database[name].find():
+            add(row)
+    with speaking("ja"):
+        return [one for one in found if known(one) == one]
+
+
+def busy(database: Rows) -> None:
+    """A day on which everything is there: workers, pauses, acts, problems, timers, replays."""
+    a_day.fill(database)
+    workers = [
+        {"name": "bot2/7", "release": "1", "bot": "9", "threads": 4, "out": 1, "state": state}
+        for state in ("working", "silent", "another version of the bot is in force")
+    ]
+    job = {"key": f"main/{USER}", "eventId": EVENT, "since": a_day.moment(9)}
+    workers[0]["jobs"] = [job]  # type: ignore[assignment]
+    database.status.update_one(
+        {"role": "dispatcher"},
+        {
+            "$set": {
+                "broker": "",
+                "workers": workers,
+                "figures.breakerOpen.api": 1,
+                "figures.oldestUnfinishedSeconds": 900.0,
+                "figures.oldestSendSeconds": 90.0,
+                "figures.recvqLeftSeconds": 3000,
+                "figures.quotaUsedMessages": 4900,
+                "figures.abandonedThreads": 1,
+            }
+        },
+    )
+    database.status.update_one(
+        {"role": "frontdesk"},
+        {
+            "$set": {
+                "words": "48,213 events accepted · 12.4/s · 3 requests refused · spool empty",
+                "figures.spoolDocuments": 3,
+                "figures.spoolOldestSeconds": 70.0,
+                "perSecond.refusedRequests": {"store": 2.0, "signature": 1.0},
+            }
+        },
+    )
+    database.status.update_many(
+        {"role": "dispatcher"},
+        {
+            "$set": {
+                "words": "12.1 events/s · 14 in hand · holds the lease since 2026-11-24 11:00 UTC"
+            }
+        },
+    )
+    timer = {"_id": f"main/{USER}/remind", "channel": "main", "key": USER, "setBy": EVENT}
+    every = {"at": "07:30", "tz": "Asia/Tokyo"}
+    database.schedule.insert_one({**timer, "runAt": a_day.moment(-400), "every": every})
+    control = OperatorControl(database)
+    control.pause(Scope("main", GROUP), by="yamada", why="様子を見る")
+    control.pause(Scope("main", None), by="yamada", why="様子を見る")
+    refused = "refused: it was dropped meanwhile"
+    database[AUDIT].insert_many(
+        {"at": datetime.now(UTC), "by": "yamada", "via": "page", "act": act, "on": on, "why": ""}
+        | {"outcome": outcome}
+        for act, on, outcome in (
+            ("pause", f"main/{GROUP}", "done"),
+            ("replay", [LETTER] * 4, refused),
+            ("login", "127.0.0.1", "begun"),
+        )
+    )
+    Acts(database, by="yamada", via="page").replay(f"{EVENT[:-1]}1")
+
+
+@pytest.fixture
+def pseudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language, "catalogue_of", lambda name: Pseudo())
+
+
+@pytest.mark.usefixtures("pseudo")
+def test_every_text_of_every_page_is_in_the_catalogue(database: Rows) -> None:
+    busy(database)
+    data = [*data_of(database), USER, GROUP, EVENT, f"{EVENT[:-1]}1", "linedesk"]
+    problems = {}
+    with served(database) as url:
+        for path in PAGES:
+            page = requests.get(f"{url}{path}", headers=JAPANESE, timeout=20).text
+            problems[path] = words_of(page, data)
+    assert {path: words for path, words in problems.items() if words} == {}
+
+
+def test_no_branch_of_a_template_has_a_text_outside_of_the_catalogue() -> None:
+    problems = {}
+    for path in TEMPLATES.glob("*.html"):
+        bare = re.sub(r"\{[{%#].*?[#%}]\}", "", path.read_text("utf-8"), flags=re.S)
+        shown = Shown()
+        shown.feed(bare)
+        words = set().union(*(untranslated(one, []) for one in (shown.text, *shown.attributes)))
+        problems[path.name] = words
+    assert {name: words for name, words in problems.items() if words} == {}
+
+
+@pytest.mark.usefixtures("pseudo")
+def test_every_text_of_refusals_is_in_the_catalogue(database: Rows) -> None:
+    with served(database, Console(password="secret")) as url:
+        foreign = {**JAPANESE, "host": "example.com"}
+        for headers in (JAPANESE, foreign):
+            refused = requests.get(url, headers=headers, timeout=20)
+            assert untranslated(refused.text, []) == set()
+
+
+def words_of(page: str, data: list[str]) -> set[str]:
+    shown = Shown()
+    shown.feed(page)
+    parts = [shown.text, *shown.attributes]
+    return set().union(*(untranslated(one, data) for one in parts))
+
+
+def test_the_script_has_its_texts_in_the_language_of_the_page(database: Rows) -> None:
+    with served(database) as url:
+        page = requests.get(url, headers=JAPANESE, timeout=20).text
+    found = re.search(r'<script type="application/json" id="texts">(.*?)</script>', page)
+    assert found
+    texts = json.loads(found[1])
+    assert texts.keys() == SCRIPT_TEXTS.keys()
+    assert texts["notLive"] == "更新停止中"
+
+
+def test_the_language_is_the_browsers_unless_it_is_set(
+    database: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_day.fill(database)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with served(database) as url:
+        japanese = requests.get(url, headers=JAPANESE, timeout=20)
+        english = requests.get(url, headers={"accept-language": "fr"}, timeout=20)
+        told = requests.get(url, headers={**JAPANESE, "accept": "application/json"}, timeout=20)
+        style = requests.get(f"{url}/static/console.css", headers=JAPANESE, timeout=20)
+    assert '<html lang="ja">' in japanese.text
+    assert "待機中の会話" in japanese.text
+    assert japanese.headers["content-language"] == "ja"
+    assert '<html lang="en">' in english.text
+    assert english.headers["content-language"] == "en"
+    assert english.headers["vary"].lower() == "accept-language"
+    assert "not replayed" in told.json()["wrong"][0]["saw"] + told.json()["wrong"][-1]["saw"]
+    assert "content-language" not in told.headers
+    assert "vary" not in style.headers
+    monkeypatch.setenv(VARIABLE, "ja")
+    with served(database) as url:
+        assert '<html lang="ja">' in requests.get(url, timeout=20).text
+
+
+def test_the_curves_of_one_language_are_not_those_of_another(database: Rows) -> None:
+    a_day.fill(database)
+    with served(database) as url:
+        for wanted, label in (("ja", "ハンドラー p99"), ("en", "handler p99"), ("ja", "待ち p99")):
+            headers = {"accept-language": wanted}
+            assert label in requests.get(f"{url}/charts", headers=headers, timeout=20).text
+
+
+def test_json_and_the_audit_are_english_for_a_japanese_reader(database: Rows) -> None:
+    a_day.fill(database)
+    headers = {**JAPANESE, "accept": "application/json"}
+    with served(database) as url:
+        story = requests.get(f"{url}/event/{EVENT}", headers=headers, timeout=20).json()
+        unknown = requests.get(f"{url}/event/zzzz", headers=headers, timeout=20).json()
+    assert story["verdict"].startswith("sending: one of its sends waits")
+    assert unknown["error"][0].startswith("nothing is known by 'zzzz'")
+    with speaking("ja"):
+        with pytest.raises(NotReplayed, match="その間に破棄されました"):
+            Acts(database, by="yamada", via="page").replay("gone")
+        (row,) = database[AUDIT].find()
+    assert row["outcome"] == "refused: it was dropped meanwhile"
+
+
+def test_a_moment_within_japanese_is_in_the_readers_zone() -> None:
+    shown = code("最後の通信は2026-11-24 04:06:09+00:00です、次は12:03:05 UTC")
+    assert shown.count("<time ") == 2
+    assert shown.endswith("</time>")
+
+
+# In a real browser.
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("locale", ["ja-JP", "en-US"])
+def test_no_text_is_cut_or_beyond_the_screen(
+    database: Rows, browser: Page, width: int, locale: str
+) -> None:
+    busy(database)
+    with served(database) as url:
+        size = {"width": width, "height": 900}
+        context = browser.new_context(base_url=url, locale=locale, viewport=size)
+        page = context.new_page()
+        for path in PAGES:
+            page.goto(path)
+            beyond = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert page.evaluate(beyond) <= 0, path
+            assert page.evaluate(CUT) == [], path
+            assert page.evaluate(OUTSIDE) == [], path
+        context.close()
+
+
+# Buttons, tags and figures whose text is wider than they are.
+CUT = """() => [...document.querySelectorAll("button, a.button, .tag, .tiles dd, th, nav a")]
+  .filter((node) => node.offsetParent && node.scrollWidth > node.clientWidth + 1
+    && getComputedStyle(node).display !== "inline")
+  .map((node) => node.textContent)"""
+# Texts of the picture that are wider than their box, or lie over its sign.
+OUTSIDE = """() => [...document.querySelectorAll("svg.way a.place")].flatMap((place) => {
+  const box = place.querySelector("rect").getBoundingClientRect();
+  if (!box.width) return [];
+  const sign = place.querySelector(".sign").getBoundingClientRect();
+  return [...place.querySelectorAll("text:not(.sign)")].filter((text) => {
+    const its = text.getBoundingClientRect();
+    const most = text.classList.contains("title") ? sign.left : box.right;
+    return its.right > most + 0.5;
+  }).map((text) => text.textContent);
+})"""
+
+
+def test_a_japanese_page_stays_japanese_while_it_is_updated(database: Rows, browser: Page) -> None:
+    a_day.fill(database)
+    with served(database) as url:
+        context = browser.new_context(base_url=url, locale="ja-JP")
+        page = context.new_page()
+        page.goto("/")
+        assert page.title().startswith("▲ 警告(")
+        assert page.locator("#zone").inner_text().startswith("時刻はこのブラウザーのタイムゾーン")
+        OperatorControl(database).pause(Scope("main", USER), by="hanako")
+        page.locator(".wrongs", has_text="未反映").wait_for()
+        page.locator(".wrongs", has_text="再開するまで、新しいイベントは保留されます").wait_for()
+        assert re.search(r"\d+(秒|分)", page.locator("#processes").inner_text())
+        page.route("**/*", lambda route: route.abort())
+        page.locator("#offline", has_text="からコンソールに接続できません").wait_for()
+        page.locator(".verdict", has_text="状態不明").wait_for()
+        assert "前のものです" in page.locator(".verdict").inner_text()
+        assert page.title() == "✕ 接続なし · linedesk"
+        context.close()

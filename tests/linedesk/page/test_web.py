@@ -1,0 +1,551 @@
+"""The operator's page as a program sees it: rights, the contents of answers, results of acts."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from html import unescape
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+import requests
+from pymongo.database import Database
+
+from frontdesk.http import HEAD_BYTES
+from linedesk.operate.acts import OperatorControl
+from linedesk.operate.overview import read_overview
+from linedesk.page import pages
+from linedesk.page.gatekeeping import MOST_BODY_BYTES, Names, refusal
+from linedesk.page.page_context import Console, own_path
+from linedesk.store.control import Scope
+from linedesk.store.documents import Document
+from linedesk.store.errors import StoreUnavailable
+from linedesk.store.records.effects import place_of
+from tests.linedesk.operate import a_day
+from tests.linedesk.operate.a_day import EVENT, SECRET_TEXT, USER
+from tests.linedesk.operate.serving import served
+from tests.waiting import eventually
+
+PASSWORD, TOKEN = "correct-horse-battery", "token-for-scripts-1"
+CONVERSATION = f"/conversation/main/{USER}"
+EVERY_PAGE = (
+    *("/", "/?hours=24", "/charts?hours=6", "/letters", "/calls", "/calls?failed=true", "/audit"),
+    *("/conversations", "/conversations?order=waiting", "/events", "/timers", "/pauses"),
+    *(f"/letters/ask?id={EVENT[:-1]}0", f"/release?channel=main&key={USER}"),
+    *(CONVERSATION, f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"),
+)
+Rows = Database[dict[str, Any]]
+
+
+@pytest.fixture
+def full(database: Rows) -> Rows:
+    a_day.fill(database, hours=0.5)
+    return database
+
+
+@pytest.fixture
+def browser() -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        session.trust_env = False
+        session.auth = ("hanako", "")
+        yield session
+
+
+def post(browser: requests.Session, url: str, path: str, **fields: Any) -> requests.Response:
+    """As a form of a page of ours would."""
+    return browser.post(f"{url}{path}", data={"back": "/audit", **fields}, timeout=20)
+
+
+# The contents of a page.
+
+
+def test_every_page_answers_safely_and_shows_nothing_that_people_wrote(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        for path in EVERY_PAGE:
+            answer = browser.get(f"{url}{path}")
+            assert answer.status_code == 200, path
+            assert SECRET_TEXT not in answer.text, path
+            told = browser.get(f"{url}{path}", headers={"accept": "application/json"}).content
+            assert SECRET_TEXT not in told.decode(), path
+            policy = answer.headers["content-security-policy"]
+            assert "script-src 'self'" in policy
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["cache-control"] == "no-store"
+            # Nothing that the policy would refuse, and nothing from elsewhere.
+            assert not re.search(r"<style|<script>| style=| on\w+=|(src|href)=\"http", answer.text)
+        assert "佐藤花子" in browser.get(f"{url}{CONVERSATION}").text
+        assert "KeyError(event.text)" in browser.get(f"{url}/letters/{EVENT[:-1]}0").text
+
+
+HOSTILE = "'\"><img src=x onerror=alert(1)>`{{7*7}}"
+
+
+def made_hostile(database: Rows) -> None:
+    """Every text that another person, the bot or LINE decides."""
+    conversations, reason = database.conversations, {"message": HOSTILE, "details": []}
+    members = {"U1": {"displayName": HOSTILE}}
+    named = {"profile.displayName": HOSTILE, "state": HOSTILE, "members": members, "kind": HOSTILE}
+    conversations.update_many({}, {"$set": named})
+    spoiled = {"cause": HOSTILE, "traceback": f'  File "{HOSTILE}", line 1, in {HOSTILE}'}
+    database.deadletters.update_many({}, {"$set": spoiled})
+    database.calls.update_many({}, {"$set": {"reason": reason, "requestId": HOSTILE}})
+    database.jobs.update_many({}, {"$set": {"error": HOSTILE, "outcome": "failed"}})
+    row = {"channel": "main", "key": USER, "why": HOSTILE, "eventId": HOSTILE, "documents": 1}
+    waiting = {**row, "since": a_day.moment(100)}
+    told = {"waiting": [waiting], "words": HOSTILE, "threads": [{**waiting, "name": HOSTILE}]}
+    database.status.update_many({"role": "dispatcher"}, {"$set": told})
+    for scope in (Scope("main"), Scope("main", USER), Scope()):
+        OperatorControl(database).pause(scope, by=HOSTILE, why=HOSTILE)
+    database.audit.insert_one(
+        {"at": a_day.moment(9), "by": HOSTILE, "via": HOSTILE, "act": HOSTILE, "on": HOSTILE}
+        | {"why": HOSTILE, "outcome": HOSTILE}
+    )
+    database.schedule.insert_one(
+        {"_id": f"main/{USER}/{HOSTILE}", "channel": "main", "key": USER, "setBy": HOSTILE}
+        | {"runAt": a_day.moment(-99), "every": {"at": HOSTILE, "tz": HOSTILE}}
+    )
+    event = {**a_day.document(), "_id": 1, "eventId": f"{HOSTILE}/1"}
+    database.recvq.insert_one({**event, "event": {"type": HOSTILE, "message": {"type": HOSTILE}}})
+
+
+def test_names_causes_and_reasons_are_text_and_no_markup(
+    full: Rows, browser: requests.Session
+) -> None:
+    made_hostile(full)
+    shown = set()
+    with served(full, Console(text=True)) as url:
+        for path in (*EVERY_PAGE, f"/search?q={quote(HOSTILE)}", f"/search?q={USER[:4]}"):
+            page = browser.get(f"{url}{path}").text
+            assert "<img" not in page, path
+            assert HOSTILE not in page, path
+            # No attribute ends early either.
+            assert not re.search(r"=\"[^\"]*'\">&lt;img", page), path
+            if "&lt;img src=x" in page:
+                shown.add(path)
+    assert {"/", CONVERSATION, "/audit", "/letters", "/pauses", "/calls", "/timers"} <= shown
+
+
+def test_what_people_wrote_shows_where_it_is_switched_on(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full, Console(text=True)) as url:
+        for path in (CONVERSATION, f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"):
+            assert SECRET_TEXT in browser.get(f"{url}{path}").text, path
+        told = browser.get(f"{url}{CONVERSATION}", headers={"accept": "application/json"}).json()
+        assert told["data"] == {"note": SECRET_TEXT}
+
+
+def test_a_page_shows_the_values_of_the_rows(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        page = unescape(browser.get(f"{url}/").text)
+        for words in ("12.4/s", "3 of 20 busy", "waiting behind a slow handler"):
+            assert words in page, words
+        calls = browser.get(f"{url}/calls").text
+        assert "409 sent before" in calls
+        # LINE's support asks for it.
+        assert f">{a_day.calls()[1]['requestId']}<" in calls
+        told = browser.get(f"{url}/", headers={"accept": "application/json"}).json()
+        assert told["queue"]["documents"] == 18
+        story = browser.get(f"{url}/event/{EVENT}", headers={"accept": "application/json"})
+        assert story.json()["eventId"] == EVENT
+
+
+def test_the_page_shows_the_sends_that_wait_for_line_and_their_cost(
+    full: Rows, browser: requests.Session
+) -> None:
+    late = {"_id": "late/0", "channel": "main", "key": "U1", "cause": "late"}
+    full.deadletters.insert_one({**late, "lastAt": a_day.moment(0), "effect": {"way": "reply"}})
+    with served(full) as url:
+        page = unescape(browser.get(f"{url}/").text)
+        calls = unescape(browser.get(f"{url}/calls").text)
+        letters = unescape(browser.get(f"{url}/letters").text)
+    assert (
+        "3 calls wait (2 with a free reply, up to 300 ms; 1 push to its own chat, up to 1.8 s)"
+        in page
+    )
+    assert "69 sends in 40 calls" in page
+    assert "104 counted messages" in page
+    assert re.search(r"▲\s+1 late reply given up", page)
+    meaning = "late: its reply token had expired, and today's limit for late replies is used up"
+    assert meaning in page
+    assert meaning in letters
+    row = next(row for row in calls.split("<tr>") if "000000000007" in row)
+    assert "280 ms <small>live</small>" in row
+    assert '<td data-label="Cost">free <small>3 sends</small></td>' in row
+    assert '<td data-label="Cost">1 counted message</td>' in calls
+
+
+def test_calls_of_another_channel_name_it(full: Rows, browser: requests.Session) -> None:
+    full.recvq.insert_one({**a_day.document(), "_id": 2, "eventId": "01JSHOP", "channel": "shop"})
+    call = {"at": a_day.moment(1), "endpoint": "/v2/bot/message/push", "status": 200}
+    full.calls.insert_one({**call, "eventId": "01JSHOP", "key": USER})
+    with served(full) as url:
+        calls = browser.get(f"{url}/calls").text
+    assert f'href="/conversation/shop/{USER}"' in calls
+    assert calls.count("<small>channel shop</small>") == 1
+
+
+def test_a_search_without_a_result_explains_unknown_names(
+    full: Rows, browser: requests.Session
+) -> None:
+    with served(full) as url:
+        page = browser.get(f"{url}/search?q=だれか").text
+    assert "No results for" in page
+    assert "without a known name is found by id only" in page
+
+
+def test_the_page_shows_that_the_month_is_closed(full: Rows, browser: requests.Session) -> None:
+    since = {"figures.quotaClosedSinceSeconds": a_day.moment(7205).timestamp()}
+    full.status.update_one({"role": "dispatcher"}, {"$set": since})
+    with served(full) as url:
+        page = unescape(browser.get(f"{url}/").text)
+    assert "1,312 of 5,000 this month" in page
+    assert re.search(r"✕ used up 2 h (0 min )?ago", page)
+    assert "LINE takes no push since" in page
+
+
+def test_spoiled_or_emptied_rows_break_no_page(database: Rows, browser: requests.Session) -> None:
+    with served(database) as url:
+        assert browser.get(f"{url}/").status_code == 200
+        for collection in ("status", "calls", "jobs", "audit", "control"):
+            database[collection].insert_one({"act": "pause", "role": "dispatcher", "key": USER})
+        database.deadletters.insert_one({"_id": "x"})
+        database.history.insert_one({"at": a_day.moment(5), "waitP99": "<b>"})
+        for path in ("/", "/charts", "/calls", "/letters", "/letters/x", "/audit"):
+            assert browser.get(f"{url}{path}").status_code in (200, 404), path
+
+
+def test_a_word_leads_to_what_it_means(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        for word in ("佐藤花子", USER, USER[:6], EVENT, "468789577898262530"):
+            found = browser.get(f"{url}/search", params={"q": word})
+            assert found.url.startswith((f"{url}/conversation/", f"{url}/event/")), word
+        unknown = browser.get(f"{url}/search", params={"q": "<b>nobody"})
+        assert unknown.status_code == 404
+        assert "&lt;b&gt;nobody" in unknown.text
+        assert browser.get(f"{url}/event/nothing").status_code == 404
+
+
+# Rights.
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, None),
+        ({"host": "localhost:8010"}, None),
+        ({"host": "[::1]:8010"}, None),
+        ({"host": "rebound.example"}, 421),
+        ({"host": ""}, 421),
+        ({"x-forwarded-for": "192.0.2.1"}, 403),
+        ({"origin": "http://127.0.0.1:8010"}, None),
+        ({"origin": "http://127.0.0.1:9000"}, 403),
+        ({"origin": "https://elsewhere.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"content-length": str(MOST_BODY_BYTES + 1)}, 413),
+        ({"content-length": ""}, 411),
+    ],
+)
+def test_a_form_is_taken_only_from_pages_of_ours(
+    headers: dict[str, str], status: int | None
+) -> None:
+    told = {"host": "127.0.0.1:8010", "content-length": "10", **headers}
+    found = refusal("POST", pages.Request({"type": "http", "headers": raw(told)}).headers, Names())
+    assert (found and found[0]) == status
+
+
+def raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
+def test_only_names_of_ours_are_answered() -> None:
+    everywhere = Names("0.0.0.0", open_to_proxies=True)
+    assert everywhere.knows("192.0.2.7:8010")
+    assert not everywhere.knows("rebound.example")
+    assert Names("desk.internal").knows("desk.internal:8010")
+    assert Names(url="https://desk.example").knows("desk.example")
+    assert not Names("192.0.2.7").knows("192.0.2.8")
+
+
+def test_no_redirect_leaves_the_console() -> None:
+    assert own_path("/letters?cause=x") == "/letters?cause=x"
+    for to in ("//elsewhere.example", "https://elsewhere.example", "/\\elsewhere", "", "/\n"):
+        assert own_path(to) == "/"
+
+
+def test_a_user_who_never_had_an_answer_has_a_page_too(
+    full: Rows, browser: requests.Session
+) -> None:
+    new = f"U{'9' * 32}"
+    with served(full) as url:
+        assert browser.get(f"{url}/conversation/main/{new}").status_code == 404
+        full.recvq.insert_one({**a_day.document(), "_id": 1, "eventId": "01JNEW", "key": new})
+        page = browser.get(f"{url}/conversation/main/{new}")
+        assert page.status_code == 200
+        assert "stored; a dispatcher reads it next" in page.text
+        assert "Name not known" in page.text
+
+
+# The results of an act.
+
+
+def test_a_form_of_another_site_does_nothing(full: Rows, browser: requests.Session) -> None:
+    """A browser sends its password with it, as with each request."""
+    with served(full) as url:
+        for elsewhere in (
+            {"origin": "https://elsewhere.example"},
+            {"sec-fetch-site": "cross-site"},
+        ):
+            fields = {"channel": "main", "key": USER}
+            answer = browser.post(f"{url}/pause", data=fields, headers=elsewhere)
+            assert answer.status_code == 403
+        assert full.control.count_documents({}) == 0
+        assert full.audit.count_documents({}) == 0
+
+
+def test_pause_and_resume_are_ordered_and_audited(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        answer = post(browser, url, "/pause", key=USER, why="<b>too many</b>")
+        assert f"main/{USER} is paused" in answer.text
+        resume = f'href="/pauses#pause-main-{USER}"'
+        assert eventually(lambda: resume in browser.get(url).text)
+        row = full.control.find_one({"_id": f"pause/main/{USER}"})
+        assert row is not None
+        assert row["why"] == "<b>too many</b>"
+        assert "was already paused" in post(browser, url, "/pause", key=USER[:9]).text
+        # With a second channel this one is not everything.
+        full.conversations.insert_one({**a_day.conversation(), "_id": f"shop/{USER}"})
+        post(browser, url, "/pause", channel="main")
+        over = post(browser, url, "/resume", channel="main").text
+        assert f"is resumed, but other pauses remain: main/{USER}" in over
+        assert "is resumed" in post(browser, url, "/resume", key=USER, channel="main").text
+        assert full.control.count_documents({}) == 0
+        assert "was not paused" in post(browser, url, "/resume", key=USER).text
+        acts = [(row["act"], row["via"], row["outcome"]) for row in full.audit.find()]
+        order = ("pause", "pause", "pause", "resume", "resume", "resume")
+        assert acts == [(act, "page", "done") for act in order]
+        assert "&lt;b&gt;too many" in browser.get(f"{url}/audit").text
+
+
+def test_a_release_names_what_the_operator_saw(full: Rows, browser: requests.Session) -> None:
+    with served(full) as url:
+        asked = browser.get(f"{url}/release", params={"channel": "main", "key": USER})
+        assert "It is not stuck" in asked.text
+        assert "Give this" not in asked.text
+        waited = {f"outbox.{place_of(7, 1)}.at": a_day.moment(90)}
+        full.conversations.update_one({"_id": f"main/{USER}"}, {"$set": waited})
+        full.held.insert_one(
+            {"channel": "main", "key": USER, "n": 1, "document": {}, "why": "slow handler"}
+        )
+        asked = browser.get(f"{url}/release", params={"channel": "main", "key": USER})
+        assert f'value="{EVENT}"' in asked.text
+        assert f'value="{EVENT}/0"' in asked.text
+        assert asked.text.count("Give this") == 2
+        assert full.control.count_documents({}) == 0
+        whose = {"channel": "main", "key": USER}
+        post(browser, url, "/release", **whose, kind="send", id=f"{EVENT}/0", why="stuck")
+        row = full.control.find_one({"act": "release"})
+        assert row is not None
+        assert row["what"] == {"effectId": f"{EVENT}/0"}
+        assert full.audit.count_documents({"act": "release", "outcome": "done"}) == 1
+
+
+def test_letters_are_replayed_and_dropped_once_it_was_confirmed(
+    full: Rows, browser: requests.Session
+) -> None:
+    ids = [row["_id"] for row in a_day.letters()]
+    with served(full) as url:
+        chosen = {"act": "replay", "id": ids[:2]}
+        asked = browser.get(f"{url}/letters/ask", params=chosen)
+        assert "Replay 2 dead letters?" in asked.text
+        assert full.recvq.count_documents({}) == 1
+        answer = post(browser, url, "/letters/replay", id=ids[:2])
+        assert "2 letters are replayed" in answer.text
+        assert full.recvq.count_documents({"eventId": f"replay:{ids[0]}:1"}) == 1
+        for path in (f"/letters/{ids[0]}", f"/event/{ids[0]}"):
+            page = browser.get(f"{url}{path}").text
+            assert f'href="/event/replay%3A{ids[0]}%3A1"' in page
+            assert "replay or drop it" not in page
+        again = post(browser, url, "/letters/replay", id=ids[:1])
+        assert "it was replayed at" in again.text
+        assert full.recvq.count_documents({}) == 3
+        dropped = post(browser, url, "/letters/drop", id=ids[2:])
+        assert "1 dead letter dropped" in dropped.text
+        assert full.deadletters.count_documents({}) == 2
+        outcomes = [(row["act"], row["outcome"][:7]) for row in full.audit.find()]
+        assert outcomes == [
+            *(("replay", "done"), ("replay", "done"), ("replay", "refused"), ("drop", "done")),
+        ]
+
+
+# MongoDB hangs or is away.
+
+
+def test_while_mongodb_hangs_the_page_answers_with_what_it_knew(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def read(database: Rows, **more: Any) -> Any:
+        if hangs.is_set():
+            goes_on.wait(20)
+            raise StoreUnavailable("frozen")
+        return read_overview(database, **more)
+
+    monkeypatch.setattr(pages, "read_overview", read)
+    with served(full, overview_seconds=0.0, waits_for_readings=False) as url:
+        eventually(lambda: "12.4/s" in browser.get(f"{url}/").text)
+        hangs.set()
+        # The first of them asks, and goes on without an answer.
+        for _ in range(2):
+            assert "12.4/s" in browser.get(f"{url}/", timeout=2).text
+        assert browser.get(f"{url}/static/console.css", timeout=2).status_code == 200
+        goes_on.set()
+        page = eventually(lambda: told(browser, url, "MongoDB does not answer"))
+        assert "12.4/s" in page
+        assert "This page shows data of" in page
+        assert "● OK" not in page
+        assert 'class="tag good"' not in page.split('id="calls"')[0]
+        hangs.clear()
+        eventually(lambda: not told(browser, url, "MongoDB does not answer"))
+
+
+def told(browser: requests.Session, url: str, words: str) -> str:
+    page = browser.get(f"{url}/", timeout=2).text
+    return page if words in page else ""
+
+
+def test_all_viewers_together_cost_one_reading_a_second(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+
+    def read(database: Rows, **more: Any) -> Any:
+        reads.append(1)
+        return read_overview(database, **more)
+
+    monkeypatch.setattr(pages, "read_overview", read)
+    with served(full, overview_seconds=60.0) as url:
+        for _ in range(5):
+            assert browser.get(f"{url}/").status_code == 200
+    assert len(reads) == 1
+
+
+def test_an_act_of_unknown_outcome_is_shown_as_such(
+    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(*_: Any, **__: Any) -> bool:
+        raise StoreUnavailable("no majority")
+
+    monkeypatch.setattr("linedesk.operate.acts.OperatorControl.pause", pause)
+    with served(full) as url:
+        page = unescape(post(browser, url, "/pause", key=USER).text)
+    assert "did not confirm it in time" in page
+    rows: list[Document] = list(full.audit.find())
+    assert [row["outcome"] for row in rows] == ["begun"]
+
+
+# Refusals.
+
+
+def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
+    database: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    began = time.monotonic()
+    with served(database, Console(password=PASSWORD)) as url:
+        place = urlsplit(url)
+        for number in range(30):
+            with socket.create_connection((place.hostname, place.port), timeout=10) as line:
+                line.sendall(b"\0\r\n\r\n" if number % 2 else b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert line.recv(12) in (b"HTTP/1.1 400", b"HTTP/1.1 421")
+        requests.get(url, timeout=10)
+        requests.get(url, auth=("hanako", "wrong"), timeout=10)
+    told = [m for m in caplog.messages if m.startswith(("refused", "Invalid"))]
+    assert 0 < len(told) <= time.monotonic() - began + 2, told
+    assert sum(int(line.split("requests=")[1].split()[0]) for line in told) == 31
+    for reason in ("400 not an HTTP request", "421 Misdirected Request", "401 Unauthorized"):
+        assert f"{reason} (" in caplog.text
+
+
+# Clients that send slowly, too much, or nothing.
+
+# A name without a password: "hanako:".
+AUTH = b"Authorization: Basic aGFuYWtvOg==\r\n"
+FORM = b"POST /pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n" + AUTH + b"\r\nwhy="
+
+
+def raw_to(url: str, first: bytes = b"") -> socket.socket:
+    place = urlsplit(url)
+    line = socket.create_connection((place.hostname, place.port), timeout=20)
+    line.sendall(first)
+    return line
+
+
+def answer_of(line: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    return b"".join(iter(lambda: line.recv(65536), b""))
+
+
+def test_a_head_without_end_is_refused_and_takes_no_memory(database: Rows) -> None:
+    with served(database) as url, raw_to(url, b"GET / HTTP/1.1\r\nX: ") as line:
+        line.sendall(b"x" * (HEAD_BYTES + 1))
+        assert b" 431 " in answer_of(line)
+
+
+def test_half_a_head_and_half_a_form_are_ended(database: Rows) -> None:
+    limits: Any = {"body_seconds": 0.2, "server": {"head_seconds": 0.2}}
+    with served(database, **limits) as url, ExitStack() as stack:
+        silent, head, form = (
+            stack.enter_context(raw_to(url, first)) for first in (b"", b"GET / HT", FORM)
+        )
+        assert b" 408 " in answer_of(head)
+        assert answer_of(silent) == b""
+        assert b"The form did not arrive in time" in form.recv(65536)
+
+
+def test_strangers_that_take_every_place_shut_no_operator_out(
+    database: Rows, browser: requests.Session
+) -> None:
+    limits: Any = {"server": {"most_connections": 16, "most_requests": 8}}
+    with served(database, Console(password=PASSWORD), **limits) as url, ExitStack() as stack:
+        browser.auth = ("hanako", PASSWORD)
+        assert browser.get(f"{url}/calls").status_code == 200
+        for first in (b"", b"GET / HT", FORM):
+            for _ in range(20):
+                stack.enter_context(raw_to(url, first))
+            # On a connection that may have been open before, and on a new one.
+            assert browser.get(f"{url}/calls").status_code == 200
+            assert requests.get(f"{url}/calls", auth=browser.auth).status_code == 200
+
+
+def test_the_connection_of_a_known_visitor_is_not_closed_in_favour_of_strangers(
+    database: Rows,
+) -> None:
+    limits: Any = {"server": {"most_connections": 3}}
+    with served(database, Console(token=TOKEN), **limits) as url, ExitStack() as stack:
+        asked = f"GET /audit HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        person = stack.enter_context(raw_to(url, asked.encode()))
+        assert b" 200 " in person.recv(15)
+        for _ in range(4):
+            stranger = stack.enter_context(
+                raw_to(url, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            )
+            assert b" 401 " in stranger.recv(15)
+        person.sendall(asked.encode())
+        answers = b""
+        while answers.count(b"</html>") < 2:
+            answers += (more := person.recv(65536))
+            assert more, "it was ended"
