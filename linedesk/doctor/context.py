@@ -9,28 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pymongo
 from pymongo.database import Database
-from pymongo.errors import PyMongoError
 
 from linedesk.doctor.line_api import LineApi, Reply
-from linedesk.operate.overview import MOST_ROWS
-from linedesk.operate.processes import DISPATCHER, FRONTDESK, is_fresh
-from linedesk.operate.reading import reported
 from linedesk.settings import rules
-from linedesk.settings.settings import EMBEDDED, Settings
-from linedesk.store.client import Client, aware_options, connect
-from linedesk.store.documents import STATUS
+from linedesk.settings.settings import Settings
+from linedesk.store.client import Client, connect
 
 # Folders below the credentials' folder, each with the URI of one user of MongoDB.
 USERS = ("frontdesk", "dispatcher", "operator", "console", "admin")
 LINE_CREDENTIALS = SECRET, TOKEN = ("LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN")
-# The process that does not start without the credential.
-NEEDED_BY = {SECRET: FRONTDESK, TOKEN: DISPATCHER}
 BOT_SECRETS = "BOT_SECRETS"
 SELECTION_SECONDS = 3.0
-# Read before MongoDB's own check: an outage delays the round by as long.
-RUNNING_SECONDS = 1.0
 SOCKET_SECONDS = 8.0
 
 
@@ -57,26 +47,6 @@ class DoctorContext:
         """The database of the settings."""
         return self.client[self.settings.mongodb_database]
 
-    @property
-    def server_time(self) -> datetime:
-        """The time by MongoDB's clock."""
-        # The answer to a command has options of its own, not those of the client.
-        told = self.client.admin.command("hello", codec_options=aware_options())
-        moment: datetime = told["localTime"]
-        return moment
-
-    @cached_property
-    def running(self) -> frozenset[str]:
-        """The roles of the processes that report to this database; empty if MongoDB is down."""
-        if self.settings.mongodb_uri == EMBEDDED:
-            return frozenset()
-        try:
-            with pymongo.timeout(RUNNING_SECONDS):
-                rows = list(reported(self.database, STATUS).find({}).limit(MOST_ROWS))
-        except PyMongoError:
-            return frozenset()
-        return frozenset(row["role"] for row in rows if is_fresh(row, now=self.now))
-
     @cached_property
     def line(self) -> LineApi:
         """The API of LINE, or of the simulator that the settings name."""
@@ -95,14 +65,6 @@ class DoctorContext:
     def webhook(self) -> Reply:
         """LINE's answer about the webhook URL. Raises NoAnswer."""
         return self.line.get("/v2/bot/channel/webhook/endpoint")
-
-    def is_known_to_processes(self, name: str) -> bool:
-        """Whether a credential that is not set here is set for a running process.
-
-        Each of LINE's credentials is required by one process. In an installation only the files of
-        the credentials count.
-        """
-        return self.credentials is None and NEEDED_BY[name] in self.running
 
     def amqp_urls(self, who: str) -> tuple[str, ...]:
         """The URLs of RabbitMQ for the dispatcher or the worker, if this machine has them."""

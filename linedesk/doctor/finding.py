@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from linedesk.operate.format import for_long
-from linedesk.operate.health import DAY_SECONDS, HOUR_SECONDS, HealthProblem
-from linedesk.runtime.language import gettext as _
+from linedesk.operate.health import HealthProblem
 
 KILOBYTE = 1024.0
 
@@ -51,10 +48,8 @@ def skip(saw: str, do: str = "") -> Finding:
     return Finding(FindingLevel.SKIP, saw, do)
 
 
-def of(problem: HealthProblem | None, *, saw: str = "", well: str = "") -> Finding:
-    """A problem as a finding, with the text `saw` if given; without a problem ok(well)."""
-    if problem is None:
-        return ok(well or saw)
+def of(problem: HealthProblem, *, saw: str = "") -> Finding:
+    """A problem as a finding, with the text `saw` if given."""
     return Finding(FindingLevel(problem.level), saw or problem.saw, problem.do)
 
 
@@ -65,15 +60,3 @@ def size(number: float) -> str:
             return f"{number:.0f} B" if unit == "B" else f"{number:.3g} {unit}"
         number /= KILOBYTE
     return f"{number:.3g} TB"
-
-
-def lasting(seconds: float) -> str:
-    """A duration; above three months only that it is longer."""
-    if math.isinf(seconds) or seconds > 90 * DAY_SECONDS:
-        return _("over 90 days")
-    return for_long(seconds)
-
-
-def hourly(bytes_per_second: float) -> str:
-    """A rate with its unit, such as 12 MB/h."""
-    return _("{size}/h").format(size=size(bytes_per_second * HOUR_SECONDS))

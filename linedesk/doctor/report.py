@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
 
 import click
@@ -30,65 +31,38 @@ SYMBOLS: Mapping[FindingLevel, tuple[str, str]] = {
     FindingLevel.SKIP: ("-", "dim"),
 }
 
-Begin = Callable[[str], None]
 Show = Callable[[Result], None]
 
 
 @contextmanager
-def showing(*, as_json: bool) -> Iterator[tuple[Begin, Show]]:
+def showing(*, as_json: bool) -> Iterator[tuple[Callable[[str], None], Show]]:
     """Return what to call before each check, with its name, and after it, with its result.
 
     A terminal shows the name of the running check. With `as_json` both do nothing.
     """
-    if as_json:
-        yield _nothing, _nothing
-    elif not sys.stdout.isatty():
-        with Gathering(_echo) as gathering:
-            yield _nothing, gathering.take
-    else:
-        console = Console()
-        with (
-            console.status("") as status,
-            Gathering(lambda result: console.print(row(result))) as gathering,
-        ):
-            yield (
-                lambda name: status.update(_("checking {name}").format(name=_(name))),
-                gathering.take,
-            )
+    if as_json or not sys.stdout.isatty():
+        yield _nothing, _nothing if as_json else _echo
+        return
+    console = Console()
+    with console.status("") as status:
+        yield (
+            lambda name: status.update(_("checking {name}").format(name=_(name))),
+            lambda result: console.print(row(result)),
+        )
 
 
-class Gathering:
-    """Shows results one by one, but consecutive skips for the same reason as one line."""
-
-    def __init__(self, show: Show) -> None:
-        self._show = show
-        self._skipped: list[Result] = []
-
-    def __enter__(self) -> Gathering:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._show_skipped()
-
-    def take(self, result: Result) -> None:
-        """Show a result, at once or together with the next ones."""
-        if self._skipped and self._skipped[0].finding != result.finding:
-            self._show_skipped()
-        if result.finding.state is FindingLevel.SKIP:
-            self._skipped.append(result)
+def merged(results: Iterable[Result]) -> Iterator[Result]:
+    """Yield each result as it comes, but consecutive skips for the same reason as one."""
+    for found, group in groupby(results, key=lambda one: one.finding):
+        if found.state is not FindingLevel.SKIP:
+            yield from group
+            continue
+        names = [_(one.name) for one in group]
+        if len(names) == 1:
+            yield Result(names[0], found)
         else:
-            self._show(result)
-
-    def _show_skipped(self) -> None:
-        if len(self._skipped) == 1:
-            self._show(self._skipped[0])
-        elif self._skipped:
-            names = ", ".join(_(result.name) for result in self._skipped)
-            found = self._skipped[0].finding
-            merged = skip(f"{found.saw} ({names})", found.do)
-            count = _("{count} checks").format(count=len(self._skipped))
-            self._show(Result(count, merged))
-        self._skipped = []
+            saw = f"{found.saw} ({', '.join(names)})"
+            yield Result(_("{count} checks").format(count=len(names)), skip(saw, found.do))
 
 
 def conclude(results: Sequence[Result], *, as_json: bool) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from linedesk.doctor.context import (
     BOT_SECRETS,
     LINE_CREDENTIALS,
-    NEEDED_BY,
     USERS,
     DoctorContext,
 )
@@ -21,27 +18,12 @@ from linedesk.runtime.language import ngettext
 from linedesk.settings.settings import Settings
 
 LINE_HOSTS = ("https://api.line.me", "https://api-data.line.me")
-BOT_SECONDS = 12.0
-# Runs in a process of its own: a bot's module may end the process, hang or start threads.
-IMPORTS_BOT = """
-import sys
-from linedesk.bots.load import load_bot
-from linedesk.settings.errors import SettingsError
-try:
-    load_bot(sys.argv[1])
-except SettingsError as error:
-    sys.exit(f"linedesk: {error}")
-"""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def settings(box: DoctorContext) -> Finding:
     """Whether all required settings are set, none for a trial, and none without effect."""
-    missing = list(_missing(box.settings))
-    if missing and all(map(box.is_known_to_processes, missing)):
-        those = ", ".join(NEEDED_BY[name] for name in missing)
-        saw = _("{names} not set in this shell, but in the running process: {processes}")
-        return skip(saw.format(names=", ".join(missing), processes=those))
+    missing = [name for name in LINE_CREDENTIALS if not getattr(box.settings, name.lower())]
     if missing:
         saw = _("not set: {names}").format(names=", ".join(missing))
         return bad(saw, _("set them, or put them into the credentials"))
@@ -56,37 +38,6 @@ def settings(box: DoctorContext) -> Finding:
         saw = _("no effect in this release: {names}").format(names=", ".join(removed))
         return warn(saw, "; ".join(f"{name}: {_(do)}" for name, do in removed.items()))
     return ok(_("complete"))
-
-
-def bot(box: DoctorContext) -> Finding:
-    """Whether the module in BOT can be imported and contains the bot."""
-    if box.credentials is not None:
-        return skip(
-            _("root does not import a bot; `journalctl -u linedesk-dispatcher` shows its errors")
-        )
-    command = [sys.executable, "-P", "-c", IMPORTS_BOT, box.settings.bot]
-    try:
-        ran = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=BOT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        saw = _("importing {bot} takes longer than {seconds:.0f} s")
-        saw = saw.format(bot=box.settings.bot, seconds=BOT_SECONDS)
-        return bad(saw, _("import less in the bot's module: the dispatcher starts as slowly"))
-    if ran.returncode == 0:
-        return ok(_("{bot} can be imported").format(bot=box.settings.bot))
-    last = ran.stderr.strip().rpartition("\n")[2]
-    # Any other last line is an error of the bot's code, which may quote a secret.
-    known = last.startswith("linedesk: ")
-    fails = _("importing {bot} fails").format(bot=box.settings.bot)
-    saw = last.removeprefix("linedesk: ") if known else fails
-    return bad(saw, _("the dispatcher does not start: correct the bot, or BOT"))
 
 
 def credentials(box: DoctorContext) -> Finding:
@@ -114,12 +65,6 @@ def credentials(box: DoctorContext) -> Finding:
             _("run `chmod -R go= {folder}`, and replace the secrets").format(folder=folder),
         )
     return ok(_("{count} secrets, for root only").format(count=len(_names())))
-
-
-def _missing(settings: Settings) -> Iterator[str]:
-    for name in ("line_channel_secret", "line_channel_access_token"):
-        if not getattr(settings, name):
-            yield name.upper()
 
 
 def _of_a_trial(settings: Settings) -> Iterator[str]:

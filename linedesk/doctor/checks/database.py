@@ -1,4 +1,4 @@
-"""The MongoDB server and the database: version, replica set, authorization and collections.
+"""The MongoDB server and the database: version, replica set, authorization, collections, space.
 
 The rights of each user are compared with those in linedesk/setup/rights.py.
 """
@@ -6,14 +6,20 @@ The rights of each user are compared with those in linedesk/setup/rights.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pymongo.errors import OperationFailure
 
 from linedesk.doctor.context import DoctorContext, open_client
-from linedesk.doctor.finding import Finding, bad, ok, size, skip, warn
-from linedesk.operate.health import REPLICATION_WARN_SECONDS
+from linedesk.doctor.finding import Finding, FindingLevel, bad, ok, size, skip, warn
+from linedesk.operate.format import for_long
+from linedesk.operate.health import (
+    DAY_SECONDS,
+    DISK_BAD_BYTES,
+    DISK_WARN_BYTES,
+    HOUR_SECONDS,
+    window_level,
+)
 from linedesk.operate.known import known
 from linedesk.runtime.language import gettext as _
 from linedesk.settings.rules import without_credentials
@@ -23,17 +29,22 @@ from linedesk.setup.neighbours import NEIGHBOURS, wrong_indexes, wrong_neighbour
 from linedesk.setup.rights import User, as_set
 from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO
-from linedesk.store.collections import check_recvq, read_shape, require_schema
+from linedesk.store.collections import MEGABYTE, check_recvq, read_shape
 from linedesk.store.documents import PROGRESS, RECVQ
 from linedesk.store.errors import AUTHENTICATION_FAILED, UNAUTHORIZED, WrongCollection
+from linedesk.store.queue.usage import Span, oplog_span, recvq_span
 from linedesk.store.replica_set import require_replica_set
 
 # The whole test suite runs on 6.0.5, and on no other version. Before 6.0 a capped collection cannot
 # be resized, and linedesk was never tried.
-PROVED = ((6, 0),)
-OLDEST = (6, 0)
-ENGINE = "wiredTiger"
+PROVED = (6, 0)
 DATA_STATES = ("PRIMARY", "SECONDARY")
+# A rate that was measured for less than an hour is not reliable, unless a tenth is full already.
+YOUNG_SHARE = 0.1
+MOST_SECONDS = 90 * DAY_SECONDS
+STATUS = {"connectionStatus": 1, "showPrivileges": True}
+
+Pairs = frozenset[tuple[str, str]]
 
 
 def reached(box: DoctorContext) -> Finding:
@@ -53,8 +64,8 @@ def reached(box: DoctorContext) -> Finding:
 
 
 def version(box: DoctorContext) -> Finding:
-    """The version and the storage engine, against those that are tested."""
-    return judge_version(str(box.client.server_info()["version"]), _engine(box))
+    """The version, against those that are tested."""
+    return judge_version(str(box.client.server_info()["version"]))
 
 
 def replica_set(box: DoctorContext) -> Finding:
@@ -78,29 +89,15 @@ def authorization(box: DoctorContext) -> Finding:
     )
 
 
-def feed(box: DoctorContext) -> Finding:
-    """Whether recvq can be watched by the method in DISPATCHER_FEED."""
-    if box.settings.dispatcher_feed == "oplog":
-        box.client.local["oplog.rs"].find_one({}, {"_id": 0, "ts": 1}, sort=[("$natural", -1)])
-        return ok(_("the oplog can be read"))
-    with box.database[RECVQ].watch([], max_await_time_ms=1):
-        return ok(_("a change stream on recvq opens"))
-
-
-def judge_version(number: str, engine: str | None) -> Finding:
-    """`number` is such as 6.0.5; the engine is None if the user may not read it."""
-    saw = f"{number}{f', {engine}' if engine else ''}"
+def judge_version(number: str) -> Finding:
+    """`number` is such as 6.0.5."""
     family = tuple(int(part) for part in number.split(".")[:2])
-    if engine not in (None, ENGINE):
-        do = _("set storage.engine to {engine}: no other engine keeps all confirmed writes")
-        return bad(saw, do.format(engine=ENGINE))
-    if family < OLDEST:
-        return bad(saw, _("install MongoDB 6.0 or newer"))
-    if family not in PROVED:
-        proved = ", ".join(f"{major}.{minor}" for major, minor in PROVED)
+    if family < PROVED:
+        return bad(number, _("install MongoDB 6.0 or newer"))
+    if family > PROVED:
         do = _("linedesk is tested only with {versions}: try this version first")
-        return warn(_("{version}, not tested").format(version=saw), do.format(versions=proved))
-    return ok(saw)
+        return warn(_("{version}, not tested").format(version=number), do.format(versions="6.0"))
+    return ok(number)
 
 
 def judge_set(status: Mapping[str, Any]) -> Finding:
@@ -114,11 +111,6 @@ def judge_set(status: Mapping[str, Any]) -> Finding:
     if sum(state in DATA_STATES for state in states) < int(status.get("writeMajorityCount", 1)):
         do = _("start the nodes that are down: MongoDB confirms no writes")
         return bad(_("{members}; no majority with data").format(members=saw), do)
-    lag = _lag(status)
-    if lag > REPLICATION_WARN_SECONDS:
-        told = _("{members}; a majority is {seconds:.0f} s behind")
-        do = _("find out why the secondaries are slow")
-        return warn(told.format(members=saw, seconds=lag), do)
     if "ARBITER" in states:
         return warn(
             saw,
@@ -132,21 +124,6 @@ def user_of(status: Mapping[str, Any]) -> str | None:
     """The user of a connection, by its connectionStatus; None without a password."""
     users = status["authInfo"]["authenticatedUsers"]
     return f"{users[0]['user']}@{users[0]['db']}" if users else None
-
-
-def _engine(box: DoctorContext) -> str | None:
-    try:
-        return str(box.client.admin.command("serverStatus")["storageEngine"]["name"])
-    except OperationFailure as error:
-        if error.code != UNAUTHORIZED:
-            raise
-        return None
-
-
-def _lag(status: Mapping[str, Any]) -> float:
-    times = status["optimes"]
-    applied, committed = times["lastAppliedWallTime"], times["lastCommittedWallTime"]
-    return float((applied - committed).total_seconds())
 
 
 def recvq(box: DoctorContext) -> Finding:
@@ -166,14 +143,6 @@ def recvq(box: DoctorContext) -> Finding:
     return ok(saw)
 
 
-def schema(box: DoctorContext) -> Finding:
-    """Whether this release can read the documents. Raises OtherSchema."""
-    found = require_schema(box.database)
-    if found is None:
-        return ok(_("no dispatcher has run yet"))
-    return ok(_("{version}, known to this release").format(version=found))
-
-
 def others(box: DoctorContext) -> Finding:
     """All other collections, and every index."""
     wrong = [*wrong_indexes(box.database, RECVQ), *wrong_neighbours(box.database)]
@@ -183,35 +152,38 @@ def others(box: DoctorContext) -> Finding:
     return ok(_("{count} collections and their indexes").format(count=len(NEIGHBOURS)))
 
 
-STATUS = {"connectionStatus": 1, "showPrivileges": True}
-
-Pairs = frozenset[tuple[str, str]]
-
-
-def own(box: DoctorContext) -> Finding:
-    """The rights of the user of MONGODB_URI, which should be one of linedesk's users."""
-    status = box.client.admin.command(STATUS)
-    name = user_of(status)
-    if name is None:
-        return skip(_("no user in MONGODB_URI"))
-    meant = next((user for user in WHO.values() if name.startswith(f"{user.name}@")), None)
-    if meant is None:
-        saw = _("{user} is not one of linedesk's users").format(user=name)
-        return warn(saw, _("`linedesk init --users` creates them"))
-    return judge(meant, status, box.settings.mongodb_database)
-
-
-def of_all(box: DoctorContext) -> Finding:
-    """The rights of each user whose URI is in the credentials' folder, by a login."""
-    if box.credentials is None:
-        return skip(_("only `sudo linedesk doctor` of an installation checks this"))
-    found = list(_found(box.settings.mongodb_database, box.credentials))
+def rights(box: DoctorContext) -> Finding:
+    """The rights of each user whose URI is on this machine, by a login as that user."""
+    uris = {"MONGODB_URI": box.settings.mongodb_uri}
+    if box.credentials is not None:
+        files = {name: box.credentials / name / "MONGODB_URI" for name in WHO}
+        uris = {name: path.read_text("utf-8").strip() for name, path in files.items()}
+    found = [_of_user(name, uri, box.settings.mongodb_database) for name, uri in uris.items()]
     wrong = [finding for finding in found if finding.do]
     if wrong:
         worst = min(wrong, key=lambda finding: finding.state != "bad")
         return Finding(worst.state, "; ".join(finding.saw for finding in wrong), worst.do)
-    saw = _("{count} users can log in and have exactly the rights that they need")
-    return ok(saw.format(count=len(found)))
+    return Finding(found[0].state, "; ".join(finding.saw for finding in found))
+
+
+def _of_user(name: str, uri: str, database: str) -> Finding:
+    with open_client(uri) as client:
+        try:
+            status = client.admin.command(STATUS)
+        except OperationFailure as error:
+            if error.code != AUTHENTICATION_FAILED:
+                raise
+            saw = _("{user} cannot log in: MongoDB refuses the password of its credential")
+            do = _("`linedesk init --new-passwords` creates new passwords; then restart")
+            return bad(saw.format(user=name), do)
+    user = user_of(status)
+    if user is None:
+        return skip(_("no user in MONGODB_URI"))
+    meant = next((one for one in WHO.values() if user.startswith(f"{one.name}@")), None)
+    if meant is None:
+        saw = _("{user} is not one of linedesk's users").format(user=user)
+        return warn(saw, _("`linedesk init --users` creates them"))
+    return judge(meant, status, database)
 
 
 def judge(user: User, status: Mapping[str, Any], database: str) -> Finding:
@@ -243,22 +215,6 @@ def _covering(where: str, action: str) -> Iterator[tuple[str, str]]:
     yield ".", action
 
 
-def _found(database: str, folder: Path) -> Iterator[Finding]:
-    for name, user in WHO.items():
-        uri = (folder / name / "MONGODB_URI").read_text(encoding="utf-8").strip()
-        with open_client(uri) as client:
-            try:
-                yield judge(user, client.admin.command(STATUS), database)
-            except OperationFailure as error:
-                if error.code != AUTHENTICATION_FAILED:
-                    raise
-                saw = _("{user} cannot log in: MongoDB refuses the password in {folder}")
-                yield bad(
-                    saw.format(user=user.name, folder=folder / name),
-                    _("`linedesk init --new-passwords` creates new passwords; then restart"),
-                )
-
-
 def _told(pairs: Pairs) -> str:
     shown = ", ".join(
         _("{action} on {where}").format(action=action, where=where)
@@ -267,3 +223,74 @@ def _told(pairs: Pairs) -> str:
     if len(pairs) <= 3:
         return shown
     return _("{first} and {count} more").format(first=shown, count=len(pairs) - 3)
+
+
+def oplog(box: DoctorContext) -> Finding:
+    """Whether a dispatcher that was down can resume."""
+    span = oplog_span(box.client)
+    if span is None:
+        return bad(_("there is no oplog"), _("`linedesk init` makes the server a replica set"))
+    return judge_oplog(span)
+
+
+def reach(box: DoctorContext) -> Finding:
+    """The time for which an event can be read again and a redelivery is recognised."""
+    span = recvq_span(box.database, now=box.now)
+    return ok(_("empty, not measured yet")) if span is None else judge_reach(span)
+
+
+def disk(box: DoctorContext) -> Finding:
+    """MongoDB's disk, without the space that recvq and the oplog will still use."""
+    spans = [recvq_span(box.database, now=box.now), oplog_span(box.client)]
+    promised = sum(max(0, span.most_bytes - span.bytes) for span in spans if span is not None)
+    stats = box.database.command("dbStats")
+    total, used = int(stats["fsTotalSize"]), int(stats["fsUsedSize"])
+    return judge_disk(total - used, total, promised)
+
+
+def judge_oplog(span: Span) -> Finding:
+    """The oplog's retention, against the longest time that a dispatcher may be down."""
+    # replSetResizeOplog accepts 990 MB or more.
+    return _retention(
+        span, f"db.adminCommand({{replSetResizeOplog: 1, size: {max(990, _larger(span))}}})"
+    )
+
+
+def judge_reach(span: Span) -> Finding:
+    """recvq's retention, against the same time."""
+    most = _larger(span) * MEGABYTE
+    return _retention(span, f"db.runCommand({{collMod: '{RECVQ}', cappedSize: {most}}})")
+
+
+def judge_disk(free_bytes: int, total_bytes: int, promised_bytes: int) -> Finding:
+    """`promised_bytes`: the space by which capped collections may still grow."""
+    left = free_bytes - promised_bytes
+    saw = (_("{free} of {total} free, {promised} of it for recvq and oplog")).format(
+        free=size(free_bytes), total=size(total_bytes), promised=size(promised_bytes)
+    )
+    do = _("free space on MongoDB's disk: when it is full, MongoDB stops and the spool fills")
+    if left < DISK_BAD_BYTES:
+        return bad(saw, do)
+    return warn(saw, do) if left < DISK_WARN_BYTES else ok(saw)
+
+
+def _retention(span: Span, command: str) -> Finding:
+    if span.seconds < HOUR_SECONDS and span.bytes < YOUNG_SHARE * span.most_bytes:
+        saw = _("measured only for {duration}, too short for a figure")
+        return ok(f"{saw.format(duration=for_long(span.seconds))}, {size(span.most_bytes)}")
+    saw = _("{duration} at {size}/h").format(
+        duration=_("over 90 days")
+        if span.keeps_seconds > MOST_SECONDS
+        else for_long(span.keeps_seconds),
+        size=size(span.bytes_per_second * HOUR_SECONDS),
+    )
+    level = window_level(span.keeps_seconds)
+    do = _("enlarge it in the mongo shell: {command}").format(command=command)
+    return Finding(
+        FindingLevel(level or "ok"), f"{saw}, {size(span.most_bytes)}", do if level else ""
+    )
+
+
+def _larger(span: Span) -> int:
+    """The megabytes for one and a half days at that rate."""
+    return int(span.bytes_per_second * DAY_SECONDS * 1.5 / MEGABYTE) + 1

@@ -47,9 +47,6 @@ def test_all_is_well_after_init(box: Box) -> None:
     found = rabbitmq.reached(box())
     assert (found.state, "worker at amqp://127.0.0.1:" in found.saw) == (OK, True)
     assert "linedesk-" not in found.saw
-    assert rabbitmq.rights(box()).saw == (
-        "dispatcher and worker have exactly the rights that they need"
-    )
 
 
 def test_without_its_url_the_command_that_makes_it_is_named() -> None:
@@ -86,31 +83,15 @@ def test_a_node_of_a_cluster_that_is_away_is_a_warning(box: Box, tmp_path: Path)
         file.write_text(f"{re.sub('@.*?/', '@127.0.0.1:1/', right)},{right}")
     found = rabbitmq.reached(box())
     assert (found.state, "127.0.0.1:1" in found.saw) == (WARN, True)
-    assert rabbitmq.rights(box()).state is OK
 
 
-def test_rights_that_are_too_wide_or_too_narrow_are_found(
-    box: Box, shared_rabbitmq: RabbitMQ
-) -> None:
-    grant = ("set_permissions", "-p", "checked")
-    shared_rabbitmq.control(*grant, "checked-worker", ".*", ".*", ".*")
-    found = rabbitmq.rights(box())
-    assert found.state is WARN
-    assert "the worker's user has more rights than it needs" in found.saw
-    assert "send to any queue" in found.saw
-    shared_rabbitmq.control(*grant, "checked-worker", "", "", "")
-    assert rabbitmq.rights(box()).state is BAD
-    shared_rabbitmq.control(*grant, "checked-dispatcher", ".*", "linedesk.*", ".*")
-    found = rabbitmq.rights(box())
-    assert (found.state, "ACCESS_REFUSED" in found.saw) == (BAD, True)
-
-
-def test_a_rabbitmq_short_of_memory_is_named(box: Box, shared_rabbitmq: RabbitMQ) -> None:
+def test_a_missing_exchange_is_told(box: Box, shared_rabbitmq: RabbitMQ) -> None:
     here = box()
-    shared_rabbitmq.control("set_vm_memory_high_watermark", "absolute", "1")
-    try:
-        found = rabbitmq.rights(here)
-        saw = "RabbitMQ accepts no messages: it is short of memory or disk"
-        assert (found.state, found.saw) == (BAD, saw)
-    finally:
-        shared_rabbitmq.control("set_vm_memory_high_watermark", "0.4")
+    shared_rabbitmq.control("delete_vhost", "checked")
+    shared_rabbitmq.control("add_vhost", "checked")
+    for who in ("dispatcher", "worker"):
+        shared_rabbitmq.control(
+            *("set_permissions", "-p", "checked"), f"checked-{who}", ".*", ".*", ".*"
+        )
+    found = rabbitmq.reached(here)
+    assert (found.state, "NOT_FOUND" in found.saw) == (WARN, True)

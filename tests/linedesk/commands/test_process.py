@@ -200,22 +200,6 @@ BROKEN_BOTS = {
 }
 
 
-def test_doctor_finds_a_broken_bot(tmp_path: Path) -> None:
-    def doctor(number: int, bot: str) -> subprocess.CompletedProcess[str]:
-        (tmp_path / f"broken_{number}.py").write_text(bot)
-        environ = {"BOT": f"broken_{number}:bot", "PYTHONPATH": str(tmp_path)}
-        return linedesk("doctor", "--no-line", MONGODB_URI=DEAD_PORT, **environ)
-
-    # Each waits for MongoDB, so they wait side by side.
-    with ThreadPoolExecutor() as pool:
-        running = list(pool.map(doctor, range(len(BROKEN_BOTS)), BROKEN_BOTS))
-    for ran, words in zip(running, BROKEN_BOTS.values(), strict=True):
-        assert ran.returncode == Exit.FAILED
-        (line,) = [one for one in ran.stdout.splitlines() if one.startswith("bad  bot ")]
-        assert words in line
-        assert "Traceback" not in ran.stdout + ran.stderr
-
-
 # Acts
 
 

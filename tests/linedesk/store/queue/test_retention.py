@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
+from linedesk.doctor.checks.space import read_disk
 from pymongo.database import Database
 
-from linedesk.doctor.checks.space import read_disk
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ
