@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,30 +11,60 @@ from pathlib import Path
 from rich.console import Console
 
 import linesim
-from linedesk.launch import play
-from linedesk.launch.play import Play, Scene
 from linedesk.launch.stage import Stage
 from linedesk.launch.supervisor import Signals, signals_on
-from linedesk.launch.transcript import open_console, print_legend, print_scene, print_summary
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.errors import DemoFailed, DemoInterrupted
-from linedesk.setup.private_mongod import server_version
-from linesim import Sim
+from linedesk.store.documents import SCHEDULE, Document
+from linesim import Report, Sim, Timer
+
+ANSWER_SECONDS = 15.0
+HANAKO, TARO = "佐藤花子", "田中太郎"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A message of a user and the bot's answer; without a message the clock goes to that time."""
+
+    who: str
+    says: str | None
+    answer: str
 
 
 @dataclass(frozen=True)
 class Show:
-    """A bot's scripted conversation, and a hint for trying it."""
+    """A bot's conversation for --once, and a hint for trying it."""
 
-    scenes: Callable[[Play], Iterator[Scene]]
+    lines: Sequence[Line]
     hint: str
 
 
 SHOWS: Mapping[str, Show] = {
-    "parrot": Show(play.parrot_scenes, "Send any text, a photo, a sticker or a location."),
-    "timer": Show(play.timer_scenes, "Write 180, and move the clock ahead on the page: +1分."),
+    "parrot": Show(
+        (
+            Line(HANAKO, "こんにちは", "佐藤花子さん、はい、こんにちは、ですね。"),
+            Line(TARO, "改行も\n大丈夫？", "田中太郎さん、はい、改行も\n大丈夫？、ですね。"),
+            Line(HANAKO, "またね", "佐藤花子さん、はい、またね、ですね。"),
+        ),
+        "Send any text, a photo, a sticker or a location.",
+    ),
+    "timer": Show(
+        (
+            Line(HANAKO, "180", "180秒後にお知らせします"),
+            Line(TARO, "60", "60秒後にお知らせします"),
+            Line(TARO, None, "60秒経ちました"),
+            Line(HANAKO, None, "180秒経ちました"),
+        ),
+        "Write 180, and move the clock ahead on the page: +1分.",
+    ),
     "reminder": Show(
-        play.reminder_scenes, "Write 8時30分, and move the clock ahead on the page: +1時間."
+        (
+            Line(HANAKO, "8時30分", "8時30分ですね。わかりました。"),
+            Line(HANAKO, None, "飲んだ？"),
+            Line(HANAKO, None, "飲んだ？？"),
+            Line(HANAKO, "飲みました", "よくできました"),
+        ),
+        "Write 8時30分, and move the clock ahead on the page: +1時間.",
     ),
 }
 
@@ -46,7 +75,7 @@ def run_demo(bot: str, *, once: bool, port: int | None) -> int:
 
     It always removes its processes and files. Raises DemoFailed.
     """
-    console = open_console()
+    console = Console(highlight=False)
     signals = Signals()
     try:
         with (
@@ -55,9 +84,13 @@ def run_demo(bot: str, *, once: bool, port: int | None) -> int:
             _line(port) as sim,
             Stage(Path(folder), sim, signals=signals) as stage,
         ):
-            _set(bot, stage, console)
+            with console.status("starting MongoDB, front desk and dispatcher ..."):
+                stage.start_mongod()
+                stage.play(f"linedesk.bots.{bot}:bot")
             if once:
-                _play(bot, stage, console)
+                closest = _play(bot, stage, console).closest_starts.values()
+                apart = f"{min(closest, default=0.0) * 1000:.1f} ms"
+                console.print(f"Each was answered once. Calls of LINE began {apart} apart or more.")
             else:
                 _leave_to_a_person(bot, stage, console)
     except DemoInterrupted as interruption:
@@ -78,31 +111,48 @@ def _line(port: int | None) -> Iterator[Sim]:
         yield sim
 
 
-def _set(bot: str, stage: Stage, console: Console) -> None:
-    began = time.monotonic()
-    with console.status("starting MongoDB ..."), _step("starting MongoDB"):
-        stage.start_mongod()
-    with console.status("starting front desk and dispatcher ..."), _step("starting"):
-        stage.play(f"linedesk.bots.{bot}:bot")
-    seconds = time.monotonic() - began
-    console.print(
-        f"Set up in {seconds:.1f} s: MongoDB, simulator, front desk, dispatcher.", style="dim"
-    )
+def _play(bot: str, stage: Stage, console: Console) -> Report:
+    """Say each line once its predecessor is answered; linesim's judge reads LINE's record of it."""
+    sim, answers, timers = stage.sim, dict[str, str](), list[Timer]()
+    users = {who: sim.add_user(who) for who in dict.fromkeys(one.who for one in SHOWS[bot].lines)}
+
+    def judged() -> Report:
+        return linesim.check(
+            sim,
+            expect=lambda event: (answers[event["webhookEventId"]],),
+            expect_timers=timers,
+        )
+
+    for line in SHOWS[bot].lines:
+        who = users[line.who]
+        if line.says is None:
+            row = _next_timer(stage, who.user_id)
+            due = row["runAt"].timestamp()
+            timers.append(Timer(who.user_id, line.answer, due, within_seconds=ANSWER_SECONDS))
+            sim.advance(max(0.0, due - stage.now().timestamp()))
+            console.print(f"⏰ {row['runAt']:%d %b %H:%M:%S} UTC", style="dim")
+        else:
+            event = sim.drafts.text(who, line.says)
+            answers[event["webhookEventId"]] = line.answer
+            stage.deliver(event)
+            console.print(f"{line.who}: {line.says}")
+        try:
+            stage.wait_for(lambda: not judged().problems(), "dispatcher", seconds=ANSWER_SECONDS)
+        except DemoFailed as error:
+            raise DemoFailed(f"{'; '.join(judged().problems())}: {error}") from error
+        console.print(f"  {bot}: {line.answer}", style="green")
+    return judged()
 
 
-def _play(bot: str, stage: Stage, console: Console) -> None:
-    talk = Play(stage)
-    print_legend(console)
-    with console.status("playing the conversation ..."):
-        for scene in SHOWS[bot].scenes(talk):
-            print_scene(console, scene, bot=bot)
-    print_summary(
-        console, talk, talk.judge("the end"), mongod_version=server_version(stage.mongod.uri)
-    )
+def _next_timer(stage: Stage, user_id: str) -> Document:
+    # A state's time-out sends nothing by itself; its name begins with ~.
+    waits = {"key": user_id, "runAt": {"$type": "date"}, "name": {"$not": {"$regex": "^~"}}}
+    rows = stage.database[SCHEDULE]
+    return stage.wait_for(lambda: rows.find_one(waits, sort=[("runAt", 1)]), "dispatcher")
 
 
 def _leave_to_a_person(bot: str, stage: Stage, console: Console) -> None:
-    for name in ("佐藤花子", "田中太郎"):
+    for name in (HANAKO, TARO):
         stage.sim.add_user(name)
     console.print()
     console.print(f"Chat with the {bot} bot:  {stage.sim.url}/")
@@ -111,11 +161,3 @@ def _leave_to_a_person(bot: str, stage: Stage, console: Console) -> None:
     console.print("Ctrl-C stops everything and removes all data.", style="dim")
     while True:
         stage.stay()
-
-
-@contextmanager
-def _step(name: str) -> Iterator[None]:
-    try:
-        yield
-    except DemoFailed as error:
-        raise DemoFailed(f"{name}: {error}") from error

@@ -103,28 +103,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return demo
 
 
-def test_once_shows_each_message_with_its_sender(played: Demo) -> None:
-    text = " ".join(played.output().split())
-    assert "ようこそ！" in text
-    assert "佐藤花子さん、はい、こんにちは！今日もいい天気ですね ☀️、ですね。" in text
-    assert "田中太郎さん、位置情報ですね..." in text
-    assert "\x1b" not in text
-
-
-def test_once_closes_with_a_summary(played: Demo) -> None:
+def test_once_shows_each_message_with_its_answer(played: Demo) -> None:
     text = played.output()
-    assert re.search(r"double answers +0\b", text)
-    assert re.search(r"answers +26, none missing", text)
-    assert re.search(r"MongoDB +\d+\.\d+\.\d+", text)
-    assert re.search(r"closest two calls +[\d.]+ ms apart", text)
-
-
-def test_each_row_shows_the_milliseconds_of_each_step(played: Demo) -> None:
-    rows = re.findall(r"つ目です +([\d.]+) +([\d.]+) +([\d.]+) *$", played.output(), re.MULTILINE)
-    assert len(rows) == 15
-    for stored, started, answered in rows:
-        assert 0 < float(stored) < 2_000
-        assert 0 < float(started) < float(answered)
+    assert "佐藤花子: こんにちは\n  parrot: 佐藤花子さん、はい、こんにちは、ですね。\n" in text
+    assert re.search(r"Each was answered once\. Calls of LINE began 1\d\d\.\d ms apart", text)
+    assert "\x1b" not in text
 
 
 def test_once_leaves_nothing_behind(played: Demo) -> None:
@@ -147,30 +130,18 @@ def by_the_clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[s
             demo.process.wait()
 
 
-def rings(demo: Demo, who: str) -> list[tuple[str, str]]:
-    """The bot's message of a timer to a user, and its due time in Tokyo."""
-    row = rf"to {who} +(\S+) +\d\d \w+ (\d\d:\d\d:\d\d) +\d+ *$"
-    return re.findall(row, demo.output(), re.MULTILINE)
-
-
 def test_the_timers_demo_fires_when_the_clock_is_moved(by_the_clock: Mapping[str, Demo]) -> None:
     text = by_the_clock["timer"].output()
-    assert text.count("180秒後にお知らせします") == 2
-    assert [said for said, _ in rings(by_the_clock["timer"], "佐藤花子")] == ["180秒経ちました"] * 2
-    assert [said for said, _ in rings(by_the_clock["timer"], "田中太郎")] == ["120秒経ちました"]
-    assert text.count("⏰ +0:0") == 2
-    assert "by the clock       3, none early" in text
+    assert text.count("⏰") == 2
+    assert text.index("60秒経ちました") < text.index("180秒経ちました")
 
 
 def test_the_reminders_demo_asks_at_half_past_eight_and_again(
     by_the_clock: Mapping[str, Demo],
 ) -> None:
-    first, second = rings(by_the_clock["reminder"], "佐藤花子")
-    assert first == ("飲んだ？", "08:30:00")
-    assert second[0] == "飲んだ？？"
-    assert second[1].startswith("08:40:")
-    for answer in ("何時ですか？", "8時30分に設定されています", "よくできました"):
-        assert answer in by_the_clock["reminder"].output()
+    text = by_the_clock["reminder"].output()
+    assert re.search(r"23:30:00 UTC\n  reminder: 飲んだ？\n⏰ .* 23:40:\d\d UTC", text)
+    assert text.index("飲んだ？？") < text.index("よくできました")
 
 
 def test_it_waits_for_a_person_until_ctrl_c(running: Demo) -> None:
