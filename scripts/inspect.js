@@ -229,8 +229,7 @@ var linedesk = (() => {
       "`linedesk status` reports problems and what to do.",
       "A change of a conversation by hand increments its n in the same update: $inc: { n: 1 }",
       "",
-      "views for find(): v_answers, v_calls, v_deadletters, v_events, v_held, v_jobs, v_outbox, v_timers,",
-      "  v_waiting",
+      "views for find(): v_events, v_calls, v_jobs",
       "  db.v_events.find().sort({ $natural: -1 }).limit(20)",
     ].join("\n");
 

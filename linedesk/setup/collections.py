@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pymongo.collection import Collection
@@ -16,7 +15,6 @@ from linedesk.setup.neighbours import (
     FORMER_INDEXES,
     INDEXES,
     MADE,
-    WEEK_SECONDS,
     Index,
     cap,
     create,
@@ -32,7 +30,6 @@ from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.leases import NEVER_HELD
 
 DEFAULT_CAPPED_BYTES = 1024 * MEGABYTE
-MOST_COUNTED = 10_000
 
 
 def create_collections(
@@ -138,19 +135,6 @@ def audit_age_days(database: Database[Any]) -> int | None:
     """The days until rows of `audit` are removed; None for never. Raises the driver's errors."""
     seconds = database[AUDIT].index_information().get("at", {}).get("expireAfterSeconds")
     return None if seconds is None else int(seconds) // DAY_SECONDS
-
-
-def told_of_audit(database: Database[Any], *, days: int) -> str:
-    """When rows of `audit` are removed, and how many soon. Raises the driver's errors."""
-    now = datetime.now(UTC)
-    old = [
-        database[AUDIT].count_documents(
-            {"at": {"$lt": now - timedelta(days=days) + ahead}}, limit=MOST_COUNTED
-        )
-        for ahead in (timedelta(), timedelta(seconds=WEEK_SECONDS))
-    ]
-    told = _("rows are removed after {days} days: {now} now, {soon} more within a week")
-    return told.format(days=days, now=old[0], soon=old[1] - old[0])
 
 
 def _seed(database: Database[Any]) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import Settings, require_server
-from linedesk.setup.collections import create_collections, set_audit_age, told_of_audit
+from linedesk.setup.collections import create_collections, set_audit_age
 from linedesk.setup.neighbours import NOT_MENDED, wrong_neighbours
 from linedesk.setup.replica_set import add_members, ensure_replica_set
 from linedesk.setup.uri import Uri
@@ -109,8 +109,7 @@ def _init_collections(database: Database[Any], settings: Settings, capped_mb: in
         click.echo(f"views       {', '.join(VIEWS)}: {len(changed)} made")
         click.echo(f"schema      {schema or SCHEMA}, this release writes {SCHEMA}")
         options = database[RECVQ].options()
-    # Printed first: MongoDB deletes older rows within a minute.
-    click.echo(f"audit       {told_of_audit(database, days=settings.audit_days)}")
+    click.echo(f"audit       rows are removed after {settings.audit_days} days")
     set_audit_age(database, days=settings.audit_days)
     size = int(options["size"])
     if size != capped_mb * MEGABYTE:

@@ -27,19 +27,12 @@ from jobworker.remote.amqp import EXCHANGE, LEADER_QUEUE, LOST, WORKER_QUEUE, pa
 from linedesk.settings import rules
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import Settings
-from linedesk.setup.users import (
-    MADE,
-    NEW_PASSWORD,
-    WAS_THERE,
-    at_work_in,
-    new_password,
-    write_for_owner,
-)
+from linedesk.setup.users import at_work_in, new_password, write_for_owner
 from linedesk.store.errors import SetupError
 
 FILE = "AMQP_URL"
-DEFINITIONS = "rabbitmq-definitions.json"
 DEFAULT_URL = "amqp://127.0.0.1:5672/linedesk"
+DEFINITIONS = "rabbitmq-definitions.json"
 HASH = "rabbit_password_hashing_sha256"
 CONTROL = "rabbitmqctl"
 CONTROL_SECONDS = 60.0
@@ -95,12 +88,19 @@ def init_rabbitmq(settings: Settings, folder: Path, *, new_passwords: bool) -> N
         }
         vhost = _vhost(nodes)
         urls = {who: _with_user(nodes, user_of(vhost, who), passwords[who]) for who in WHO}
-        states = {who: _state(kept[who], urls[who]) for who in WHO}
+        renewed = [who for who in WHO if kept[who] and _password_in(kept[who]) != passwords[who]]
         for who in WHO:
             write_for_owner(folder / who / FILE, ",".join(urls[who]) + "\n")
-        _import(definitions(vhost, passwords), folder, is_there=_all_open(urls))
+        _import(definitions(vhost, passwords), folder, urls)
         _require_open(urls)
-    _show(states, nodes, folder)
+    click.echo(f"rabbitmq    {', '.join(_host(urlsplit(one).netloc) for one in nodes)}")
+    click.echo(f"vhost       {vhost}")
+    click.echo(f"exchange    {EXCHANGE}")
+    for who in WHO:
+        click.echo(f"user        {user_of(vhost, who)}: {folder / who / FILE}")
+    if renewed:
+        units = ", ".join(f"linedesk-{who}" for who in renewed)
+        click.echo(RESTART.format(who=", ".join(renewed), units=units))
 
 
 def user_of(vhost: str, who: str) -> str:
@@ -172,12 +172,6 @@ def _host(netloc: str) -> str:
     return netloc.rpartition("@")[2]
 
 
-def _state(kept: Sequence[str], urls: Sequence[str]) -> str:
-    if not kept or not _can_open(kept):
-        return MADE
-    return WAS_THERE if _password_in(kept) == _password_in(urls) else NEW_PASSWORD
-
-
 def _can_open(urls: Sequence[str]) -> bool:
     """Whether a node accepts the URL's user."""
     for url in urls:
@@ -187,24 +181,19 @@ def _can_open(urls: Sequence[str]) -> bool:
     return False
 
 
-def _all_open(urls: Mapping[str, Sequence[str]]) -> bool:
-    return all(_can_open(one) for one in urls.values())
-
-
-def _import(wanted: Mapping[str, Any], folder: Path, *, is_there: bool) -> None:
+def _import(wanted: Mapping[str, Any], folder: Path, urls: Mapping[str, Sequence[str]]) -> None:
     """Import by `rabbitmqctl`, each time again, since rights may have been changed by hand."""
     control = shutil.which(CONTROL)
-    text = json.dumps(wanted, indent=2)
     if control is None:
-        if is_there:
+        if all(map(_can_open, urls.values())):
             return
         path = folder / DEFINITIONS
-        write_for_owner(path, text + "\n")
+        write_for_owner(path, json.dumps(wanted, indent=2) + "\n")
         raise SetupError(BY_HAND.format(control=CONTROL, name=DEFINITIONS, path=path))
     try:
         done = subprocess.run(
             [control, "--quiet", "import_definitions"],
-            input=text,
+            input=json.dumps(wanted),
             capture_output=True,
             text=True,
             timeout=CONTROL_SECONDS,
@@ -225,19 +214,5 @@ def _require_open(urls: Mapping[str, Sequence[str]]) -> None:
         if not _can_open(nodes):
             hosts = ", ".join(_host(urlsplit(one).netloc) for one in nodes)
             user = unquote(urlsplit(nodes[0]).username or "")
-            told = NOT_OPENED
-            raise SetupError(
-                told.format(hosts=hosts, user=user, control=CONTROL, example=DEFAULT_URL)
-            )
-
-
-def _show(states: Mapping[str, str], nodes: Sequence[str], folder: Path) -> None:
-    click.echo(f"rabbitmq    {', '.join(_host(urlsplit(one).netloc) for one in nodes)}")
-    click.echo(f"vhost       {_vhost(nodes)}")
-    click.echo(f"exchange    {EXCHANGE}")
-    for who, state in states.items():
-        click.echo(f"user        {user_of(_vhost(nodes), who)}: {state}, {folder / who / FILE}")
-    renewed = [who for who, state in states.items() if state == NEW_PASSWORD]
-    if renewed:
-        units = ", ".join(f"linedesk-{who}" for who in renewed)
-        click.echo(RESTART.format(who=", ".join(renewed), units=units))
+            told = NOT_OPENED.format(hosts=hosts, user=user, control=CONTROL, example=DEFAULT_URL)
+            raise SetupError(told)

@@ -99,7 +99,7 @@ def test_makes_exactly_what_init_makes_and_a_second_run_changes_nothing(
     empty.calls.insert_one({"_id": 1})
     before["calls"]["rows"] = [{"_id": 1}]
     # Of another version.
-    empty.command("collMod", "v_timers", viewOn="schedule", pipeline=[])
+    empty.command("collMod", "v_calls", viewOn="calls", pipeline=[])
     code, output = run(mongosh, mongo_uri, empty, ", CAPPED_MB = 32")
     assert code == 0, output
     assert shape(empty) == before

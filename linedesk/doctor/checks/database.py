@@ -29,7 +29,7 @@ from linedesk.setup.neighbours import NEIGHBOURS, wrong_indexes, wrong_neighbour
 from linedesk.setup.rights import User, as_set
 from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO
-from linedesk.store.collections import MEGABYTE, check_recvq, read_shape
+from linedesk.store.collections import MEGABYTE, check_recvq, read_shape, require_schema
 from linedesk.store.documents import PROGRESS, RECVQ
 from linedesk.store.errors import AUTHENTICATION_FAILED, UNAUTHORIZED, WrongCollection
 from linedesk.store.queue.usage import Span, oplog_span, recvq_span
@@ -144,7 +144,8 @@ def recvq(box: DoctorContext) -> Finding:
 
 
 def others(box: DoctorContext) -> Finding:
-    """All other collections, and every index."""
+    """The documents' version, all other collections, and every index. Raises OtherSchema."""
+    require_schema(box.database)
     wrong = [*wrong_indexes(box.database, RECVQ), *wrong_neighbours(box.database)]
     if wrong:
         saw = _("missing or different: {names}").format(names=", ".join(wrong))

@@ -72,7 +72,7 @@ def test_users_are_made_once_and_again_nothing_changes(
 ) -> None:
     first = init(shared_rabbitmq, tmp_path)
     assert first.exit_code == 0, first.output
-    assert "user        bots-worker: made" in first.output
+    assert f"user        bots-worker: {tmp_path}/worker/AMQP_URL" in first.output
     before = read(tmp_path)
     for who in USERS:
         file = tmp_path / who / "AMQP_URL"
@@ -81,7 +81,7 @@ def test_users_are_made_once_and_again_nothing_changes(
         assert before[who].endswith(f"@127.0.0.1:{shared_rabbitmq.port}/bots")
     again = init(shared_rabbitmq, tmp_path)
     assert again.exit_code == 0, again.output
-    assert again.output.count(": was there, ") == 2
+    assert "restart" not in first.output + again.output
     assert read(tmp_path) == before
     assert not any(
         url.partition(":")[2].partition("@")[0] in again.output for url in before.values()
@@ -125,7 +125,7 @@ def test_new_passwords_close_the_old_ones_out(
 ) -> None:
     answer = init(shared_rabbitmq, tmp_path, "--new-passwords")
     assert answer.exit_code == 0, answer.output
-    assert answer.output.count(": new password, ") == 2
+    assert "new password for dispatcher, worker: restart linedesk-dispatcher" in answer.output
     assert "restart linedesk-dispatcher, linedesk-worker soon" in answer.output
     for who, url in read(tmp_path).items():
         with channel(url):

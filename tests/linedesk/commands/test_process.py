@@ -192,14 +192,6 @@ def test_exit_codes_are_those_of_the_documentation(
     assert "Traceback" not in ran.stderr
 
 
-BROKEN_BOTS = {
-    "x = = 1\n": "SyntaxError: invalid syntax at",
-    "import sys; sys.exit(0)\n": "SystemExit",
-    "bot = 1\n": "must name a linedesk.Bot",
-    "import os\nos._exit(3)\n": "importing broken_3:bot fails",
-}
-
-
 # Acts
 
 

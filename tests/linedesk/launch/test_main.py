@@ -9,7 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -162,18 +162,14 @@ def test_init_makes_everything_once_and_leaves_it_after(
     # As an insert brings it back after a drop.
     client[unmade].drop_collection("calls")
     client[unmade]["calls"].insert_one({})
-    for days in (31, 25, 20):
-        client[unmade]["audit"].insert_one({"at": datetime.now(UTC) - timedelta(days=days)})
     second = linedesk("init", "--capped-mb", "16", **environ, AUDIT_DAYS="30")
     assert (first.returncode, second.returncode) == (0, 0)
     assert re.search(r"^recvq +made +eventId", first.stdout, re.MULTILINE)
     assert re.search(r"^recvq +was there +eventId", second.stdout, re.MULTILINE)
     assert re.search(r"^calls +capped again +also, eventId", second.stdout, re.MULTILINE)
     assert "recvq keeps its size of 8 MB" in second.stdout
-    assert (
-        "audit       rows are removed after 400 days: 0 now, 0 more within a week" in first.stdout
-    )
-    assert "rows are removed after 30 days: 1 now, 1 more within a week" in second.stdout
+    assert "audit       rows are removed after 400 days" in first.stdout
+    assert "audit       rows are removed after 30 days" in second.stdout
     age = client[unmade]["audit"].index_information()["at"]["expireAfterSeconds"]
     assert age == 30 * 24 * 3600
     assert "keeps its size" not in first.stdout
@@ -290,7 +286,7 @@ def test_each_process_stops_with_a_message_at_documents_of_another_version(
         assert answer.returncode == Exit.SCHEMA, (process, answer.stderr)
         assert answer.stderr.isascii(), "a process writes a log, which is in English"
     assert re.search(
-        r"^bad +schema +not as linedesk needs it",
+        r"^bad +collections +not as linedesk needs it",
         linedesk("doctor", "--no-line", **environ).stdout,
         re.M,
     )
