@@ -33,7 +33,7 @@ from dispatcher.timers import Timers
 from dispatcher.watchdog import WatchdogReporter
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
-from linedesk.launch.process.metrics_server import MetricsServer
+from linedesk.launch.metrics_server import MetricsServer
 from linedesk.launch.sim_clock import SimClock
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.service_manager import ServiceManager

@@ -59,12 +59,12 @@ class DoctorContext:
     @cached_property
     def bot_info(self) -> Reply:
         """LINE's answer about this bot. Raises NoAnswer."""
-        return self.line.get("/v2/bot/info")
+        return self.line.call("GET", "/v2/bot/info")
 
     @cached_property
     def webhook(self) -> Reply:
         """LINE's answer about the webhook URL. Raises NoAnswer."""
-        return self.line.get("/v2/bot/channel/webhook/endpoint")
+        return self.line.call("GET", "/v2/bot/channel/webhook/endpoint")
 
     def amqp_urls(self, who: str) -> tuple[str, ...]:
         """The URLs of RabbitMQ for the dispatcher or the worker, if this machine has them."""

@@ -17,7 +17,6 @@ from typing import Any
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from jobworker.line.deadline import CONNECT_SECONDS, make_timed, sent_at, within
 from linedesk.runtime.language import gettext as _
 from linedesk.settings.errors import LinedeskError
 
@@ -57,46 +56,34 @@ class LineApi:
         self._base = base
         self._headers = {"Authorization": f"Bearer {token}", "User-Agent": "linedesk-doctor"}
         self._interval_seconds = interval_seconds
-        self._pool = urllib3.PoolManager()
+        self._pool = urllib3.PoolManager(retries=False)
         self._pause = threading.Event()
-        self._called_at = 0.0
-        make_timed(self._pool)
+        self._next_at = 0.0
 
-    def get(self, path: str) -> Reply:
-        """GET a path. Raises NoAnswer."""
-        return self._call("GET", path, None, CALL_SECONDS)
-
-    def post(self, path: str, body: dict[str, Any], *, seconds: float = CALL_SECONDS) -> Reply:
-        """POST JSON and wait at most `seconds` for the answer. Raises NoAnswer."""
-        return self._call("POST", path, json.dumps(body).encode(), seconds)
+    def call(self, method: str, path: str, *, seconds: float = CALL_SECONDS) -> Reply:
+        """Call a path and wait at most `seconds` for each part of the answer. Raises NoAnswer."""
+        self._pause.wait(max(0.0, self._next_at - time.monotonic()))
+        asked_at = time.time()
+        try:
+            answer = self._pool.request(
+                method,
+                self._base + path,
+                json={} if method == "POST" else None,
+                headers=self._headers,
+                timeout=seconds,
+                redirect=False,
+            )
+        except (HTTPError, OSError) as error:
+            raise NoAnswer(type(error).__name__) from error
+        finally:
+            # Connecting takes time and LINE counts from the arrival, which was before this.
+            self._next_at = time.monotonic() + self._interval_seconds
+        date = _date(answer.headers.get("date"))
+        return Reply(answer.status, _object(answer.data), date, asked_at, time.time())
 
     def close(self) -> None:
         """Close the connections."""
         self._pool.clear()
-
-    def _call(self, method: str, path: str, data: bytes | None, seconds: float) -> Reply:
-        self._pause.wait(max(0.0, self._called_at + self._interval_seconds - time.monotonic()))
-        self._called_at = time.monotonic()
-        asked_at = time.time()
-        json_type = {"Content-Type": "application/json"} if data is not None else {}
-        try:
-            with within(seconds):
-                answer = self._pool.request(
-                    method,
-                    self._base + path,
-                    body=data,
-                    headers={**self._headers, **json_type},
-                    timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=seconds),
-                    redirect=False,
-                    retries=False,
-                )
-        except (HTTPError, OSError) as error:
-            raise NoAnswer(type(error).__name__) from error
-        finally:
-            # Connecting takes time: LINE counts from the arrival of the call.
-            self._called_at = max(self._called_at, sent_at())
-        date = _date(answer.headers.get("date"))
-        return Reply(answer.status, _object(answer.data), date, asked_at, time.time())
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pymongo import ReadPreference
 
 from frontdesk.http import HEAD_SECONDS, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics
-from linedesk.launch.process.systemd import service_from
+from linedesk.launch.systemd import service_from
 from linedesk.page.app import create_app
 from linedesk.page.gatekeeping import is_loopback
 from linedesk.page.page_context import Console

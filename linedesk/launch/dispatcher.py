@@ -28,10 +28,9 @@ from jobworker.sending.button import SlowAnswers
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk.bots.load import load_bot, read_bot_secrets, read_bot_settings
-from linedesk.launch.process.metrics_server import serve_metrics
-from linedesk.launch.process.signals import take_signals
-from linedesk.launch.process.systemd import let_time_pass, service_from
+from linedesk.launch.metrics_server import serve_metrics
 from linedesk.launch.sim_clock import SimClock
+from linedesk.launch.systemd import let_time_pass, service_from, take_signals
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.logging import masking
 from linedesk.runtime.service_manager import ServiceManager

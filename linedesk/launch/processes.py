@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from linedesk.launch.process.systemd import service_from, sockets_from
+from linedesk.launch.systemd import service_from, sockets_from
 from linedesk.runtime.garbage import spare_the_collector
 from linedesk.settings.addresses import webhook_url
 from linedesk.settings.errors import CannotServe
@@ -26,7 +26,7 @@ def frontdesk_process(settings: Settings, *, share_port: bool = False) -> int:
     from frontdesk.app import WebhookSettings
     from frontdesk.process import SpoolAt, serve
     from frontdesk.server import Address
-    from linedesk.launch.process.metrics_server import serve_metrics
+    from linedesk.launch.metrics_server import serve_metrics
 
     _warn_of_removed(settings)
     registry = CollectorRegistry()

@@ -20,9 +20,8 @@ from jobworker.remote.program import ProgramBot, ProgramFailed, WrongProgram
 from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.worker import WorkerProcess
 from linedesk.bots.load import load_bot, read_bot_secrets, read_bot_settings
-from linedesk.launch.process.metrics_server import serve_metrics
-from linedesk.launch.process.signals import take_signals
-from linedesk.launch.process.systemd import service_from
+from linedesk.launch.metrics_server import serve_metrics
+from linedesk.launch.systemd import service_from, take_signals
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.logging import masking
 from linedesk.runtime.service_manager import ServiceManager, word_seconds

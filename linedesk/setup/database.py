@@ -7,14 +7,14 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import pymongo
 from pymongo.database import Database
 
 from linedesk.runtime.language import gettext as _
 from linedesk.settings.settings import EMBEDDED, Settings
-from linedesk.setup.kept_mongod import beside_up, is_starting
+from linedesk.setup.kept_mongod import beside_up
 from linedesk.setup.private_mongod import state_dir
 from linedesk.setup.uri import Uri
 from linedesk.store.client import connect
@@ -59,22 +59,14 @@ def with_server(settings: Settings) -> Settings:
     """
     settings = beside_up(settings)
     if settings.mongodb_uri == EMBEDDED:
-        _refuse_embedded()
+        told = _(
+            "MONGODB_URI is embedded, and no `linedesk up` runs with the data in {folder}: start "
+            "`linedesk up` with MONGODB_URI=embedded, then run this command beside it"
+        )
+        raise StoreUnavailable(told.format(folder=state_dir()))
     if "mongodb_uri" not in settings.model_fields_set:
         _require_default(settings.mongodb_uri)
     return settings
-
-
-def _refuse_embedded() -> NoReturn:
-    """Raises StoreUnavailable: no `up` runs whose mongod could be used."""
-    if is_starting(state_dir()):
-        told = _("`linedesk up` is starting with the data in {folder}: try again in a moment")
-        raise StoreUnavailable(told.format(folder=state_dir()))
-    told = _(
-        "MONGODB_URI is embedded, and no `linedesk up` runs with the data in {folder}: start "
-        "`linedesk up` with MONGODB_URI=embedded, then run this command beside it"
-    )
-    raise StoreUnavailable(told.format(folder=state_dir()))
 
 
 def _require_default(uri: str) -> None:

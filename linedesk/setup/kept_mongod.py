@@ -61,15 +61,6 @@ def beside_up(settings: Settings) -> Settings:
     return settings.model_copy(update={name: getattr(used, name) for name in taken})
 
 
-def is_starting(data_dir: Path) -> bool:
-    """Whether an `up` holds this data, and has not stored its settings yet."""
-    try:
-        with (data_dir / "lock").open(encoding="utf-8") as lock:
-            return not _is_free(lock, fcntl.LOCK_SH) and not lock.read()
-    except OSError:
-        return False
-
-
 def _noted(data_dir: Path) -> Settings | None:
     """The settings of the running `up` with this data; None if none runs."""
     try:

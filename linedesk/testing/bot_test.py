@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import inspect
 import math
+import mimetypes
+import os
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,12 +26,13 @@ from pydantic import SecretStr
 from dispatcher.commit.tracker import Slot
 from dispatcher.conversations.mailbox import Job, Mailbox, Wait
 from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.content import Content, content_id
 from jobworker.bot.gather import answered
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.bot.timers import STATE_TIMER
 from jobworker.decide import Case, Decided, decide
 from jobworker.effects import is_timer
-from jobworker.errors import NoTimerHandler, PermanentError
+from jobworker.errors import ContentNotFound, NoTimerHandler, PermanentError
 from jobworker.handler_runner import HandlerRunner
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import Decision
@@ -43,7 +48,6 @@ from linedesk.store.records.waits import Why
 from linedesk.store.timers import make_timer_document
 from linedesk.testing.answers import Sent
 from linedesk.testing.errors import BotWarning, EndlessTimers, NotHere
-from linedesk.testing.files import SentContents
 from linedesk.testing.memory import Memory, as_stored
 from linedesk.testing.people import CHANNEL, People, told_by_operator
 from linedesk.testing.webhooks import Webhooks
@@ -330,3 +334,40 @@ def _explained() -> Iterator[None]:
     except Exception as error:
         error.add_note(FAILED)
         raise
+
+
+class SentContents:
+    """What users have sent, by message id, for `talk.content`: real files with their names."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[bytes, str]] = {}
+        self._passing: list[Path] = []
+
+    def keep(self, message_id: str, data: bytes, name: str) -> None:
+        """Store a file that a user sends."""
+        self._kept[message_id] = data, name
+
+    def fetch(self, message: Any, to: str | os.PathLike[str] | None = None, **_: Any) -> Content:
+        """Like `jobworker.bot.content.ContentDownloads.fetch`, at once and without its limits."""
+        message_id = content_id(message)
+        if message_id not in self._kept:
+            raise ContentNotFound(f"no user of this test has sent {message_id}")
+        data, name = self._kept[message_id]
+        path = Path(to) if to is not None else self._passing_file()
+        path.write_bytes(data)
+        return Content(path, mimetypes.guess_type(name)[0] or "application/octet-stream", len(data))
+
+    @contextmanager
+    def while_handling(self) -> Iterator[None]:
+        """Delete files without a name when the handler ends."""
+        try:
+            yield
+        finally:
+            while self._passing:
+                self._passing.pop().unlink(missing_ok=True)
+
+    def _passing_file(self) -> Path:
+        handle, name = tempfile.mkstemp(prefix="linedesk-")
+        os.close(handle)
+        self._passing.append(Path(name))
+        return Path(name)

@@ -96,7 +96,7 @@ def certificate(box: DoctorContext) -> Finding:
 
 def test(box: DoctorContext) -> Finding:
     """LINE's test call of the webhook, without events."""
-    reply = box.line.post(TEST, {}, seconds=TEST_SECONDS)
+    reply = box.line.call("POST", TEST, seconds=TEST_SECONDS)
     if reply.status == 429:
         return skip(_("LINE makes at most 60 test calls an hour"), _("try again in a few minutes"))
     if reply.status == 404:

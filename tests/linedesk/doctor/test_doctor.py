@@ -6,7 +6,6 @@ import json
 import signal
 import ssl
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,12 +20,10 @@ from click.testing import CliRunner, Result
 from pymongo.database import Database
 
 import linesim
-from linedesk.doctor import line_api
 from linedesk.doctor.checks import account, machine
 from linedesk.doctor.checks import database as database_checks
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import FindingLevel
-from linedesk.doctor.line_api import LineApi
 from linedesk.launch import main
 from linedesk.operate.health import DAY_SECONDS
 from linedesk.settings.settings import load_settings
@@ -241,18 +238,6 @@ def test_an_outage_of_line_is_one_bad_line(doctor: Doctor) -> None:
     answer = doctor("--json", code=1, LINE_API_BASE=f"http://127.0.0.1:{free_port()}")
     assert bad_ones(answer) == {"LINE token"}
     assert "LINE does not answer" in found(answer)["LINE token"]["saw"]
-
-
-def test_the_interval_counts_from_the_real_start_of_a_call(
-    sim: linesim.Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(line_api, "sent_at", lambda: time.monotonic() + 0.2)
-    before = sim.platform.calls.count
-    api = LineApi(sim.url, sim.token, interval_seconds=0.01)
-    assert api.get("/v2/bot/info").good
-    assert api.get("/v2/bot/info").good
-    api.close()
-    assert (sim.closest_starts(before) or 0) > 0.2
 
 
 def test_a_token_quoted_by_line_is_masked(doctor: Doctor, sim: linesim.Sim) -> None:

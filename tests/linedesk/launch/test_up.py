@@ -290,14 +290,8 @@ def test_a_command_says_at_once_that_nothing_runs(
         init_database(with_server(load_settings({})), capped_mb=1)
 
 
-def test_while_an_up_starts_commands_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_up_commands_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    starting = KeptMongod(tmp_path / "linedesk" / "mongod")
-    with pytest.raises(StoreUnavailable, match="`linedesk up` is starting"):
-        with_server(load_settings({"MONGODB_URI": "embedded"}))
-    starting._lock.close()
     with pytest.raises(StoreUnavailable, match="start `linedesk up` with MONGODB_URI=embedded"):
         with_server(load_settings({"MONGODB_URI": "embedded"}))
 

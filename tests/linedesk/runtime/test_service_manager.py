@@ -18,7 +18,7 @@ import pytest
 
 from linedesk.launch.dispatcher import ExitReason, run_until_end
 from linedesk.launch.process import systemd
-from linedesk.launch.process.systemd import (
+from linedesk.launch.systemd import (
     LEAST_SECONDS,
     let_time_pass,
     service_from,

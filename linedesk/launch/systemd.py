@@ -1,4 +1,4 @@
-"""The address for reports, the sockets and the restarts that systemd gives a process.
+"""The address for reports, the sockets, the signals and the restarts that systemd gives a process.
 
 systemd's variables are removed from the environment when they are read, so children do not report
 or listen in this process's name. A process to which MongoDB refuses access exits slowly, so systemd
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import time
 from collections.abc import MutableMapping
@@ -79,3 +80,18 @@ def let_time_pass(
             # Its other threads end with the same error, which arrives here, too.
             if isinstance(inbox.get(timeout=left), int):
                 return
+
+
+def take_signals(inbox: SimpleQueue[int | BaseException]) -> None:
+    """Handle signals: the first SIGTERM or SIGINT begins a clean stop, the second exits at once."""
+    came: list[int] = []
+
+    def handle(number: int, frame: object) -> None:
+        if came:
+            os._exit(128 + number)
+        came.append(number)
+        # Only SimpleQueue.put is safe inside a signal handler.
+        inbox.put(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)
