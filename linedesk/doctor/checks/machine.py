@@ -77,7 +77,10 @@ def front_desk(box: DoctorContext) -> Finding:
             _("no answer at {address} ({error})").format(
                 address=f"{host}:{port}", error=type(error).__name__
             ),
-            _("run `systemctl start linedesk-frontdesk`; its journal shows the reason"),
+            _(
+                "`journalctl -u linedesk-frontdesk` shows the reason; then run `systemctl "
+                "reset-failed 'linedesk-*'; systemctl start linedesk.target`"
+            ),
         )
 
 

@@ -15,8 +15,8 @@ import pytest
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import Metric
 
+from linedesk.launch import metrics_server
 from linedesk.launch.metrics_server import serve_metrics
-from linedesk.launch.process import metrics_server
 from linedesk.runtime.metrics import COUNTER, Figure, Metrics
 from linedesk.setup.private_mongod import free_port
 from tests.waiting import eventually
