@@ -44,7 +44,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "linedesk.operate": GROUND | {"jobworker"},
     "linedesk.setup": GROUND | {"linedesk.operate", "jobworker"},
     "linedesk.page": TOOLS,
-    "linedesk.doctor": TOOLS | {"linedesk.bots", "linedesk.commands", "frontdesk", "jobworker"},
+    "linedesk.doctor": TOOLS | {"linedesk.commands", "jobworker"},
     "linedesk.backup": TOOLS | ROOMS,
     "linedesk.commands": TOOLS | {"linedesk.backup"},
     "linedesk.launch": TOOLS
@@ -169,13 +169,13 @@ MOST_AROUND = {
     "linedesk.backup": 1_126,
     "linedesk.bots": 819,
     "linedesk.commands": 2_782,
-    "linedesk.doctor": 2_340,
-    "linedesk.launch": 2_342,
+    "linedesk.doctor": 1_536,
+    "linedesk.launch": 1_924,
     "linedesk.operate": 6_057,
     "linedesk.page": 3_160,
     "linedesk.settings": 703,
-    "linedesk.setup": 2_382,
-    "linedesk.testing": 1_423,
+    "linedesk.setup": 2_166,
+    "linedesk.testing": 1_413,
     "linesim": 5_189,
 }
 MOST_FILES_OF_THE_WAY = 70

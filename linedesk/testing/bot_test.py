@@ -337,7 +337,7 @@ def _explained() -> Iterator[None]:
 
 
 class SentContents:
-    """What users have sent, by message id, for `talk.content`: real files with their names."""
+    """Files of users by message id, with their names, for `talk.content`."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[bytes, str]] = {}

@@ -1,4 +1,4 @@
-"""The running system: what `linedesk status` finds, the front desk, its spool and the backup."""
+"""The running system: the problems of `linedesk status`, the front desk, its spool, the backup."""
 
 from __future__ import annotations
 
