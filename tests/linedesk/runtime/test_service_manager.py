@@ -16,8 +16,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from linedesk.launch.dispatcher import ExitReason, run_until_end
 from linedesk.launch import systemd
+from linedesk.launch.dispatcher import ExitReason, run_until_end
 from linedesk.launch.systemd import (
     LEAST_SECONDS,
     let_time_pass,
