@@ -174,7 +174,7 @@ MOST_AROUND = {
     "linedesk.operate": 6_057,
     "linedesk.page": 3_160,
     "linedesk.settings": 703,
-    "linedesk.setup": 2_166,
+    "linedesk.setup": 2_141,
     "linedesk.testing": 1_413,
     "linesim": 5_189,
 }

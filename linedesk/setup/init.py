@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 from pymongo.database import Database
-from rich.console import Console
-from rich.table import Table
 
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import Settings, require_server
@@ -21,7 +19,6 @@ from linedesk.setup.uri import Uri
 from linedesk.setup.users import (
     NEW_PASSWORD,
     UserChange,
-    asks_for_users,
     at_work_in,
     ensure_users,
     open_admin,
@@ -34,11 +31,6 @@ from linedesk.store.collections import MEGABYTE, require_schema
 from linedesk.store.documents import RECVQ, SCHEMA
 from linedesk.store.errors import translated
 
-AUTHORIZATION_OFF = (
-    "authorization is OFF: every client that reaches MongoDB can read and change everything. Set "
-    "security.authorization and security.keyFile in mongod.conf (see deploy/mongod.conf), then "
-    "restart mongod"
-)
 # No process runs as the administrator or the operator.
 PROCESSES = ("frontdesk", "dispatcher", "console")
 RESTART = (
@@ -95,9 +87,6 @@ def _init_with_users(
             client, admin, folder, database=settings.mongodb_database, new_passwords=new_passwords
         )
     _show_users([outcome, *others])
-    with translated():
-        if not asks_for_users(admin):
-            click.echo(AUTHORIZATION_OFF, err=True)
 
 
 def _init_collections(database: Database[Any], settings: Settings, capped_mb: int) -> None:
@@ -121,13 +110,11 @@ def _init_collections(database: Database[Any], settings: Settings, capped_mb: in
 
 
 def _show(database: Database[Any], made: Mapping[str, str]) -> None:
-    table = Table("collection", "", "indexes", box=None, pad_edge=False)
     for name in sorted(database.list_collection_names(filter={"type": "collection"})):
         if name.startswith("system."):
             continue
         indexes = (index for index in database[name].index_information() if index != "_id_")
-        table.add_row(name, made.get(name, "was there"), ", ".join(sorted(indexes)))
-    Console().print(table)
+        click.echo(f"{name:<15}{made.get(name, 'was there'):<14}{', '.join(sorted(indexes))}")
     left = ", ".join(wrong_neighbours(database))
     if left:
         click.echo(f"{NOT_MENDED}: {left}", err=True)

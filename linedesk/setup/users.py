@@ -24,7 +24,7 @@ from linedesk.setup.rights import ADMIN, CONSOLE, DISPATCHER, FRONTDESK, OPERATO
 from linedesk.setup.uri import Uri
 from linedesk.store.client import DURABLE, Client, connect
 from linedesk.store.documents import Document
-from linedesk.store.errors import UNAUTHORIZED, AccessRefused, translated
+from linedesk.store.errors import AccessRefused, translated
 
 FILE = "MONGODB_URI"
 
@@ -285,18 +285,6 @@ def roles_of(uri: Uri) -> Roles | None:
     except AccessRefused:
         return None
     return _as_set(told["authenticatedUserRoles"])
-
-
-def asks_for_users(uri: Uri) -> bool:
-    """Whether the server has authorization on, and refuses clients without a user."""
-    with connect(str(uri.without_user()), app_name="linedesk-init") as client:
-        try:
-            client.admin.command("getCmdLineOpts")
-        except OperationFailure as error:
-            if error.code != UNAUTHORIZED:
-                raise
-            return True
-    return False
 
 
 def _end_rotation(file: UriFile) -> Uri | None:
