@@ -168,10 +168,10 @@ MOST_LINES = {
 MOST_AROUND = {
     "linedesk.backup": 1_126,
     "linedesk.bots": 819,
-    "linedesk.commands": 2_782,
+    "linedesk.commands": 2_120,
     "linedesk.doctor": 2_340,
-    "linedesk.launch": 2_342,
-    "linedesk.operate": 6_057,
+    "linedesk.launch": 2_329,
+    "linedesk.operate": 5_978,
     "linedesk.page": 3_160,
     "linedesk.settings": 703,
     "linedesk.setup": 2_382,
