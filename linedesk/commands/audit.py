@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from linedesk.commands.failure import Command
-from linedesk.commands.options import json_option, shown_option, with_settings
-from linedesk.operate.format import echo_json, local
+from linedesk.commands.options import json_option, shown_option, with_database
+from linedesk.operate.format import local
 from linedesk.operate.known import known
 
 if TYPE_CHECKING:
-    from linedesk.settings.settings import Settings
+    from linedesk.commands.options import Opened
+
 
 # The object of an act, if it is a conversation; a release also names the event or send.
 CONVERSATION = re.compile(r"([^/ ]+/[UCR]\S*)")
@@ -23,26 +24,20 @@ CONVERSATION = re.compile(r"([^/ ]+/[UCR]\S*)")
 @click.command(cls=Command, examples=("audit --limit 10",))
 @shown_option
 @json_option
-@with_settings
-def audit(settings: Settings, limit: int, as_json: bool) -> None:
+@with_database
+def audit(own: Opened, limit: int, as_json: bool) -> None:
     """List the acts of operators on the console and the command line, newest first."""
     from linedesk.commands.listing import show_rows
     from linedesk.operate.acts import newest
     from linedesk.operate.conversation import names_of
-    from linedesk.setup.database import open_database
     from linedesk.store.errors import translated
 
-    with open_database(settings, app_name="linedesk-audit") as database:
-        rows = newest(database, limit=limit)
-        with translated():
-            names = names_of(database, {id_ for row in rows for id_ in _conversations(row)})
+    rows = newest(own.database, limit=limit)
+    with translated():
+        names = names_of(own.database, {id_ for row in rows for id_ in _conversations(row)})
     for row in rows:
         row["id"] = row.pop("_id")
         row["name"] = next((names[id_] for id_ in _conversations(row) if id_ in names), None)
-        if as_json:
-            echo_json(row)
-    if as_json:
-        return
     columns = {
         "at": lambda row: local(row.get("at")),
         "by": lambda row: row.get("by"),
@@ -52,7 +47,7 @@ def audit(settings: Settings, limit: int, as_json: bool) -> None:
         "on": _target,
         "why": lambda row: row.get("why") or "-",
     }
-    show_rows(rows, columns, nothing="no acts yet")
+    show_rows(rows, columns, nothing="no acts yet", as_json=as_json)
 
 
 def _target(row: Mapping[str, Any]) -> str:

@@ -14,14 +14,14 @@ from linedesk.commands.options import (
     key_option,
     moment_option,
     shown_option,
-    with_settings,
+    with_database,
 )
-from linedesk.operate.format import brief, echo_json, local
+from linedesk.operate.format import brief, local
 from linedesk.store.records.calls import REQUEST_ID, is_taken
 from linedesk.store.records.events import EVENT_ID
 
 if TYPE_CHECKING:
-    from linedesk.settings.settings import Settings
+    from linedesk.commands.options import Opened
 
 
 @click.command(cls=Command, examples=("calls --failed --since 1h", "calls --status 429"))
@@ -32,23 +32,17 @@ if TYPE_CHECKING:
 @option("--failed", is_flag=True, help="Show only calls that LINE refused or did not answer.")
 @shown_option
 @json_option
-@with_settings
-def calls(settings: Settings, since: datetime | None, as_json: bool, **wanted: Any) -> None:
+@with_database
+def calls(own: Opened, since: datetime | None, as_json: bool, **wanted: Any) -> None:
     """List the newest calls of LINE's API."""
     from rich.text import Text
 
     from linedesk.commands.listing import endpoint_words, show_rows, who
     from linedesk.operate.calls import Wanted, newest_calls, reason_words
     from linedesk.operate.conversation import with_names
-    from linedesk.setup.database import open_database
 
-    with open_database(settings, app_name="linedesk-calls") as database:
-        found = newest_calls(database, Wanted(since=since, **wanted))
-        rows = with_names(database, found, channel=settings.line_channel)
-    if as_json:
-        for row in rows:
-            echo_json(row)
-        return
+    found = newest_calls(own.database, Wanted(since=since, **wanted))
+    rows = with_names(own.database, found, channel=own.channel)
 
     def status(row: Any) -> Text:
         code = row.get("status")
@@ -65,4 +59,4 @@ def calls(settings: Settings, since: datetime | None, as_json: bool, **wanted: A
         "request id": lambda row: row.get(REQUEST_ID) or "-",
         "reason": lambda row: reason_words(row) or "-",
     }
-    show_rows(rows, columns, nothing="no calls match")
+    show_rows(rows, columns, nothing="no calls match", as_json=as_json)

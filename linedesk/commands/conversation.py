@@ -11,14 +11,14 @@ import click
 from click import option
 
 from linedesk.commands.failure import Command
-from linedesk.commands.options import json_option, with_settings
+from linedesk.commands.options import json_option, with_database
 from linedesk.operate.format import as_json as json_of
 from linedesk.operate.format import echo_json, for_long, local
 from linedesk.operate.known import known
 
 if TYPE_CHECKING:
+    from linedesk.commands.options import Opened
     from linedesk.operate.events.lists import EventLine
-    from linedesk.settings.settings import Settings
 
 
 @click.group()
@@ -30,8 +30,8 @@ def conversation() -> None:
 @click.argument("who", metavar="USER")
 @option("--text", is_flag=True, help="Also show the texts of waiting sends.")
 @json_option
-@with_settings
-def conversation_show(settings: Settings, who: str, text: bool, as_json: bool) -> None:
+@with_database
+def conversation_show(own: Opened, who: str, text: bool, as_json: bool) -> None:
     """Show state, data, timers and outbox of one conversation.
 
     USER is the id of a user, group or room, a unique start of the id, <channel>/<id>, or a name in
@@ -46,11 +46,9 @@ def conversation_show(settings: Settings, who: str, text: bool, as_json: bool) -
         find_conversation,
         read_conversation,
     )
-    from linedesk.setup.database import open_database
 
-    with open_database(settings, app_name="linedesk-conversation") as database:
-        id_ = find_conversation(database, who, channel=settings.line_channel)
-        told = conversation_summary(read_conversation(database, id_))
+    id_ = find_conversation(own.database, who, channel=own.channel)
+    told = conversation_summary(read_conversation(own.database, id_))
     if not text:
         told["outbox"].pop("effects")
     if as_json:
@@ -62,17 +60,15 @@ def conversation_show(settings: Settings, who: str, text: bool, as_json: bool) -
 @conversation.command("recent", cls=Command, examples=("conversation recent 花子",))
 @click.argument("who", metavar="USER")
 @json_option
-@with_settings
-def conversation_recent(settings: Settings, who: str, as_json: bool) -> None:
+@with_database
+def conversation_recent(own: Opened, who: str, as_json: bool) -> None:
     """Show what became of the newest events of one conversation. USER is as for `show`."""
     from linedesk.commands.listing import show_page
     from linedesk.operate.conversation import find_conversation
     from linedesk.operate.events.lists import events_of
-    from linedesk.setup.database import open_database
 
-    with open_database(settings, app_name="linedesk-conversation") as database:
-        id_ = find_conversation(database, who, channel=settings.line_channel)
-        lines = events_of(database, *id_.split("/", 1))
+    id_ = find_conversation(own.database, who, channel=own.channel)
+    lines = events_of(own.database, *id_.split("/", 1))
     if as_json:
         echo_json({"id": id_, "events": json_of(lines)})
     else:

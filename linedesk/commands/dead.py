@@ -16,13 +16,12 @@ from click import option
 
 from linedesk.commands.failure import Command
 from linedesk.commands.options import (
-    acts_of,
     json_option,
     moment_option,
     shown_option,
-    with_settings,
+    with_database,
 )
-from linedesk.operate.format import echo_json, local, plain, visible
+from linedesk.operate.format import echo_json, local, plain
 from linedesk.operate.known import known
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.documents import DEADLETTERS
@@ -32,9 +31,9 @@ from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
 if TYPE_CHECKING:
     from pymongo.database import Database
 
+    from linedesk.commands.options import Opened
     from linedesk.operate.dead_letters import Choice
     from linedesk.operate.errors import NotReplayed
-    from linedesk.settings.settings import Settings
     from linedesk.store.documents import Document
 
 NOTHING = "no dead letters match"
@@ -65,7 +64,7 @@ def choosing(function: Callable[..., Any]) -> Any:
         from linedesk.operate.dead_letters import Choice
 
         names = ("ids", "cause", "since", "until", "everything", "limit")
-        given = {name: options.pop(name) for name in names if name in options}
+        given = {name: options.pop(name, None) for name in names}
         chosen = {name: value for name, value in given.items() if value is not None}
         return function(*args, Choice(**chosen), **options)
 
@@ -80,15 +79,15 @@ def acting(function: Callable[..., Any]) -> Any:
     @option("--dry-run", is_flag=True, help="Only print what would be done.")
     @option("--yes", is_flag=True, help="Do not ask for confirmation.")
     @json_option
-    @with_settings
+    @with_database
     @choosing
     @wraps(function)
-    def command(settings: Settings, choice: Choice, **options: bool) -> Any:
+    def command(own: Opened, choice: Choice, **options: bool) -> Any:
         if choice.is_open:
             raise click.UsageError("name the letters: ids, --cause, --since or --until")
         if choice.ids and (choice.cause or choice.since or choice.until):
             raise click.UsageError("give either ids, or --cause, --since and --until")
-        return function(settings, choice, **options)
+        return function(own, choice, **options)
 
     return command
 
@@ -96,38 +95,32 @@ def acting(function: Callable[..., Any]) -> Any:
 @dead.command("list", cls=Command)
 @shown_option
 @json_option
-@with_settings
+@with_database
 @choosing
-def list_letters(settings: Settings, choice: Choice, as_json: bool) -> None:
+def list_letters(own: Opened, choice: Choice, as_json: bool) -> None:
     """List dead letters, newest first; with --all also replayed ones."""
     from linedesk.operate.dead_letters import found
-    from linedesk.setup.database import open_database
     from linedesk.store.errors import translated
 
-    with open_database(settings, app_name="linedesk-dead") as database:
-        letters = database[DEADLETTERS]
-        rows = found(letters, choice, newest_first=True)
-        _show_list(database, rows, channel=settings.line_channel, as_json=as_json)
-        if len(rows) == choice.limit:
-            with translated():
-                count = letters.count_documents(choice.query())
-            if count > len(rows):
-                click.echo(f"{len(rows)} of {count} shown; --limit shows more", err=True)
+    letters = own.database[DEADLETTERS]
+    rows = found(letters, choice, newest_first=True)
+    _show_list(own, rows, as_json=as_json)
+    if len(rows) == choice.limit:
+        with translated():
+            count = letters.count_documents(choice.query())
+        if count > len(rows):
+            click.echo(f"{len(rows)} of {count} shown; --limit shows more", err=True)
 
 
-def _show_list(
-    database: Database[Any], letters: Sequence[Document], *, channel: str, as_json: bool
-) -> None:
+def _show_list(own: Opened, letters: Sequence[Document], *, as_json: bool) -> None:
     """Print one line for each letter."""
     from linedesk.commands.listing import show_rows, who
     from linedesk.operate.conversation import with_names
     from linedesk.operate.dead_letters import explained, replayed, summary, what
 
-    rows = with_names(database, letters, channel=channel)
-    if as_json and rows:
-        for row in rows:
-            echo_json(summary(row) | {"name": row["name"]})
-        return
+    rows = with_names(own.database, letters, channel=own.channel)
+    if as_json:
+        rows = [summary(row) | {"name": row["name"]} for row in rows]
     columns = {
         "id": lambda row: row["_id"],
         "last": lambda row: local(row.get(LAST_AT)),
@@ -137,32 +130,31 @@ def _show_list(
         "who": who,
         "cause": lambda row: explained(row.get("cause", "-")),
     }
-    show_rows(rows, columns, nothing=NOTHING)
+    show_rows(rows, columns, nothing=NOTHING, as_json=as_json)
 
 
 @dead.command("show", cls=Command)
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @option("--text", is_flag=True, help="Also show message texts and error messages.")
 @json_option
-@with_settings
-def show_letters(settings: Settings, ids: tuple[str, ...], text: bool, as_json: bool) -> None:
+@with_database
+def show_letters(own: Opened, ids: tuple[str, ...], text: bool, as_json: bool) -> None:
     """Show everything about dead letters except message texts."""
     from linedesk.operate.conversation import with_names
     from linedesk.operate.dead_letters import Choice, all_of, found, whole
-    from linedesk.setup.database import open_database
 
     choice = Choice(ids=ids)
-    with open_database(settings, app_name="linedesk-dead") as database:
-        letters = database[DEADLETTERS]
-        rows = all_of(found(letters, choice), choice)
-        for row in with_names(database, rows, channel=settings.line_channel):
-            letter = whole(letters, row["_id"])
-            if letter is not None:
-                _show_one(letter, row["name"], text=text, as_json=as_json)
+    letters = own.database[DEADLETTERS]
+    rows = all_of(found(letters, choice), choice)
+    for row in with_names(own.database, rows, channel=own.channel):
+        letter = whole(letters, row["_id"])
+        if letter is not None:
+            _show_one(letter, row["name"], text=text, as_json=as_json)
 
 
 def _show_one(letter: Document, name: str | None, *, text: bool, as_json: bool) -> None:
     """Print everything about a letter; message texts only with `text`."""
+    from linedesk.commands.listing import show_page
     from linedesk.operate.dead_letters import frames, summary
 
     told = summary(letter) | {"name": name}
@@ -177,62 +169,57 @@ def _show_one(letter: Document, name: str | None, *, text: bool, as_json: bool) 
         del told["explained"]
     times = (FIRST_AT, LAST_AT, REPLAYED_AT)
     told |= {time: local(letter[time]) for time in times if letter.get(time)}
-    for label, value in told.items():
-        if isinstance(value, Mapping):
-            value = "\n" + json.dumps(value, ensure_ascii=False, indent=2, default=plain)
-        elif isinstance(value, str) and "\n" in value:
-            value = f"\n{value}"
-        click.echo(visible(f"{label:<11} {'-' if value is None else value}"))
+    show_page((label, _lines(value)) for label, value in told.items())
+
+
+def _lines(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        value = json.dumps(value, ensure_ascii=False, indent=2, default=plain)
+    return ["-"] if value is None else str(value).splitlines()
 
 
 @dead.command("replay", cls=Command)
 @option("--force", is_flag=True, help="Also send messages that may arrive twice.")
 @acting
 def replay_letters(
-    settings: Settings, choice: Choice, force: bool, dry_run: bool, yes: bool, as_json: bool
+    own: Opened, choice: Choice, force: bool, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
     """Put dead letters into the queue again, oldest first.
 
     A replayed event runs its handler again. A replayed send is sent without its handler.
     """
     from linedesk.operate.errors import NotReplayed
-    from linedesk.setup.database import open_to_act
 
-    with open_to_act(settings, app_name="linedesk-dead") as database:
-        rows = _chosen(database, choice)
-        if not dry_run:
-            _agree(len(rows), "Replay", yes=yes)
-        replay = _rehearsal(database) if dry_run else acts_of(database).replay
-        done = []
-        for row in _slowly(rows):
-            told = {"id": row["_id"]}
-            try:
-                told["replay"] = replay(row["_id"], again=choice.everything, force=force)
-                done.append(row["_id"])
-            except NotReplayed as error:
-                told["refused"] = _words(error)
-            _tell(told, as_json=as_json, dry_run=dry_run)
-        if not dry_run and (waits := acts_of(database).waits_for(done)):
-            click.echo(waits, err=True)
+    rows = _chosen(own.database, choice)
+    if not dry_run:
+        _agree(len(rows), "Replay", yes=yes)
+    replay = _rehearsal(own.database) if dry_run else own.acts.replay
+    done = []
+    for row in _slowly(rows):
+        told = {"id": row["_id"]}
+        try:
+            told["replay"] = replay(row["_id"], again=choice.everything, force=force)
+            done.append(row["_id"])
+        except NotReplayed as error:
+            told["refused"] = _words(error)
+        _tell(told, as_json=as_json, dry_run=dry_run)
+    if not dry_run and (waits := own.acts.waits_for(done)):
+        click.echo(waits, err=True)
     return Exit.OK if len(done) == len(rows) else Exit.FAILED
 
 
 @dead.command("drop", cls=Command)
 @acting
-def drop_letters(
-    settings: Settings, choice: Choice, dry_run: bool, yes: bool, as_json: bool
-) -> None:
+def drop_letters(own: Opened, choice: Choice, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Delete dead letters for good."""
-    from linedesk.setup.database import open_to_act
 
-    with open_to_act(settings, app_name="linedesk-dead") as database:
-        rows = _chosen(database, choice)
-        if dry_run:
-            _show_list(database, rows, channel=settings.line_channel, as_json=as_json)
-            click.echo(f"{len(rows)} would be dropped", err=True)
-            return
-        _agree(len(rows), "Drop", yes=yes)
-        dropped = acts_of(database).drop([row["_id"] for row in rows])
+    rows = _chosen(own.database, choice)
+    if dry_run:
+        _show_list(own, rows, as_json=as_json)
+        click.echo(f"{len(rows)} would be dropped", err=True)
+        return
+    _agree(len(rows), "Drop", yes=yes)
+    dropped = own.acts.drop([row["_id"] for row in rows])
     click.echo(f"dropped {dropped}")
 
 

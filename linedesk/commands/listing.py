@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from linedesk.operate.format import one_line
+from linedesk.operate.format import echo_json, one_line
 
 GAP = "  "
 WIDTH = 200
@@ -29,10 +29,15 @@ def width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
 
 
-def show_rows(rows: Sequence[Any], columns: Columns, *, nothing: str) -> None:
-    """Print a heading and the rows; without rows only `nothing`, on stderr."""
+def show_rows(
+    rows: Sequence[Any], columns: Columns, *, nothing: str, as_json: bool = False
+) -> None:
+    """Print a heading and the rows, or a line of JSON each; without rows `nothing`, on stderr."""
+    for row in rows if as_json else ():
+        echo_json(row)
     if not rows:
         click.echo(nothing, err=True)
+    if as_json or not rows:
         return
     heads = [Text(head, "bold") for head in columns]
     lines = [heads, *([_text(cell(row)) for cell in columns.values()] for row in rows)]

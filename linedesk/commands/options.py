@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -78,6 +79,45 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+@dataclass(frozen=True)
+class Opened:
+    """The open database of a command, and the channel of ids that name none."""
+
+    database: Database[Any]
+    channel: str
+
+    @property
+    def acts(self) -> Acts:
+        """The acts of the operator who runs the command."""
+        from linedesk.operate.acts import Acts
+        from linedesk.setup.database import operator
+
+        return Acts(self.database, by=operator(), via="command")
+
+
+def with_database(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command --config and -v, and its function the open database."""
+    return _opening(function, to_act=False)
+
+
+def to_act(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a command that changes something: MongoDB has to answer at once."""
+    return _opening(function, to_act=True)
+
+
+def _opening(function: Callable[..., Any], *, to_act: bool) -> Callable[..., Any]:
+    @with_settings
+    @wraps(function)
+    def command(settings: Settings, **options: Any) -> Any:
+        from linedesk.setup.database import open_database, open_to_act
+
+        name = click.get_current_context().command_path.replace(" ", "-")
+        with (open_to_act if to_act else open_database)(settings, app_name=name) as database:
+            return function(Opened(database, settings.line_channel), **options)
+
+    return command
+
+
 def set_up_logging(settings: Settings, *, verbose: bool) -> None:
     """Set up the log by the settings; it masks their secrets."""
     from linedesk.runtime.logging import configure_logging
@@ -89,11 +129,3 @@ def set_up_logging(settings: Settings, *, verbose: bool) -> None:
         own=[settings.bot.partition(":")[0]],
         environ=os.environ,
     )
-
-
-def acts_of(database: Database[Any]) -> Acts:
-    """The acts of the operator who runs this command."""
-    from linedesk.operate.acts import Acts
-    from linedesk.setup.database import operator
-
-    return Acts(database, by=operator(), via="command")

@@ -13,7 +13,7 @@ import click
 from click import option
 
 from linedesk.commands.failure import Command
-from linedesk.commands.options import acts_of, json_option, why_option, with_settings
+from linedesk.commands.options import json_option, to_act, why_option
 from linedesk.operate.format import echo_json, visible
 from linedesk.operate.known import known
 from linedesk.runtime.exit_codes import Exit
@@ -21,8 +21,8 @@ from linedesk.runtime.exit_codes import Exit
 if TYPE_CHECKING:
     from pymongo.database import Database
 
+    from linedesk.commands.options import Opened
     from linedesk.operate.acts import Kind
-    from linedesk.settings.settings import Settings
     from linedesk.store.control import Scope
 
 # A dispatcher reads its orders twice a second and confirms them once a second.
@@ -42,8 +42,8 @@ scope_argument = click.argument("scope", required=False, metavar="[CHANNEL[/KEY]
 @why_option
 @option("--yes", is_flag=True, help="Pause everything, or a conversation that was never seen.")
 @json_option
-@with_settings
-def pause(settings: Settings, scope: str | None, why: str, yes: bool, as_json: bool) -> None:
+@to_act
+def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) -> None:
     """Stop processing everything, a channel or a conversation.
 
     New events are held in order until `linedesk resume`. Answers that were decided before the pause
@@ -56,24 +56,22 @@ def pause(settings: Settings, scope: str | None, why: str, yes: bool, as_json: b
     from linedesk.operate.errors import NotDone, Phrase
     from linedesk.operate.lists.waiting import COST_OF_PAUSE, read_waiting
     from linedesk.operate.search import is_seen, scope_of
-    from linedesk.setup.database import open_to_act
 
-    with open_to_act(settings, app_name="linedesk-pause") as database:
-        where = scope_of(database, scope, channel=settings.line_channel)
-        if where.key is not None and not yes and not is_seen(database, where):
-            message = (
-                "{scope} is not known: no event of it was seen; check its id, or add --yes to "
-                "pause it before its first message"
-            )
-            raise NotDone(Phrase(message, scope=where))
-        waiting = read_waiting(database, where)
-        click.echo(COST_OF_PAUSE, err=True)
-        if waiting.events:
-            click.echo(waiting, err=True)
-        if scope in (None, EVERYTHING) and not yes:
-            _agree_to_everything()
-        is_new = acts_of(database).pause(where, why=why)
-        obeyed = _within(OBEY_SECONDS, lambda: where in (_obeyed(database) or ()))
+    where = scope_of(own.database, scope, channel=own.channel)
+    if where.key is not None and not yes and not is_seen(own.database, where):
+        message = (
+            "{scope} is not known: no event of it was seen; check its id, or add --yes to "
+            "pause it before its first message"
+        )
+        raise NotDone(Phrase(message, scope=where))
+    waiting = read_waiting(own.database, where)
+    click.echo(COST_OF_PAUSE, err=True)
+    if waiting.events:
+        click.echo(waiting, err=True)
+    if scope in (None, EVERYTHING) and not yes:
+        _agree_to_everything()
+    is_new = own.acts.pause(where, why=why)
+    obeyed = _within(OBEY_SECONDS, lambda: where in (_obeyed(own.database) or ()))
     if as_json:
         echo_json({"paused": str(where), "isNew": is_new, "obeyed": obeyed})
         return
@@ -105,10 +103,8 @@ def _agree_to_everything() -> None:
 @option("--drop", is_flag=True, help="Handle no event that waits: make each a dead letter.")
 @option("--yes", is_flag=True, help="Resume without a question.")
 @json_option
-@with_settings
-def resume(
-    settings: Settings, scope: str | None, why: str, drop: bool, yes: bool, as_json: bool
-) -> int:
+@to_act
+def resume(own: Opened, scope: str | None, why: str, drop: bool, yes: bool, as_json: bool) -> int:
     """End a pause. Give the same CHANNEL or conversation as to `linedesk pause`; default: all.
 
     It shows what waits and what the answers cost, and asks on a terminal. With --drop each event
@@ -118,19 +114,18 @@ def resume(
     from linedesk.operate.acts import OperatorControl
     from linedesk.operate.lists.waiting import read_waiting
     from linedesk.operate.search import scope_of
-    from linedesk.setup.database import open_to_act, operator
+    from linedesk.setup.database import operator
 
-    with open_to_act(settings, app_name="linedesk-resume") as database:
-        where = scope_of(database, scope, channel=settings.line_channel)
-        words = visible(str(where))
-        waiting = read_waiting(database, where)
-        click.echo(waiting, err=True)
-        if waiting.events and not yes and sys.stdin.isatty():
-            cost = ", and make each waiting event a dead letter" if drop else ""
-            click.confirm(f"Resume {words}{cost}?", abort=True, err=True)
-        was = acts_of(database).resume(where, why=why, drop=drop)
-        left = OperatorControl(database).read()
-        obeyed = was and _within(OBEY_SECONDS, lambda: _has_ended(database, where))
+    where = scope_of(own.database, scope, channel=own.channel)
+    words = visible(str(where))
+    waiting = read_waiting(own.database, where)
+    click.echo(waiting, err=True)
+    if waiting.events and not yes and sys.stdin.isatty():
+        cost = ", and make each waiting event a dead letter" if drop else ""
+        click.confirm(f"Resume {words}{cost}?", abort=True, err=True)
+    was = own.acts.resume(where, why=why, drop=drop)
+    left = OperatorControl(own.database).read()
+    obeyed = was and _within(OBEY_SECONDS, lambda: _has_ended(own.database, where))
     still = [str(one.scope) for one in left.rows]
     if as_json:
         echo_json({"resumed": str(where), "wasPaused": was, "obeyed": obeyed, "paused": still})
@@ -150,17 +145,14 @@ def resume(
 @click.argument("version", metavar="VERSION")
 @why_option
 @json_option
-@with_settings
-def accept(settings: Settings, version: str, why: str, as_json: bool) -> None:
+@to_act
+def accept(own: Opened, version: str, why: str, as_json: bool) -> None:
     """Let workers with a new version of the bot get jobs (DISPATCHER_WORKERS=amqp).
 
     `linedesk status` names the version. Accept only one that you have deployed: its workers get
     the texts of your users. The first version ever needs no command.
     """
-    from linedesk.setup.database import open_to_act
-
-    with open_to_act(settings, app_name="linedesk-accept") as database:
-        is_new = acts_of(database).accept(version, why=why)
+    is_new = own.acts.accept(version, why=why)
     words = visible(version)
     if as_json:
         echo_json({"accepted": version, "isNew": is_new})
@@ -174,10 +166,8 @@ def accept(settings: Settings, version: str, why: str, as_json: bool) -> None:
 @option("--send", "kind", flag_value="send", help="Give up the first send in its outbox.")
 @why_option
 @json_option
-@with_settings
-def release(
-    settings: Settings, conversation: str, kind: Kind | None, why: str, as_json: bool
-) -> int:
+@to_act
+def release(own: Opened, conversation: str, kind: Kind | None, why: str, as_json: bool) -> int:
     """Give up the event or send that blocks a conversation. The next one is then processed.
 
     It becomes a dead letter, which `linedesk dead replay` puts back. Exit code 1 if none has been
@@ -186,24 +176,22 @@ def release(
     from linedesk.operate.acts import heads, only
     from linedesk.operate.errors import NotDone, Phrase
     from linedesk.operate.search import scope_of
-    from linedesk.setup.database import open_to_act
 
-    with open_to_act(settings, app_name="linedesk-release") as database:
-        scope = scope_of(database, conversation, channel=settings.line_channel)
-        if scope.channel is None or scope.key is None:
-            message = "{scope} is not a conversation: name one, such as main/U4af49806"
-            raise NotDone(Phrase(message, scope=scope))
-        found = heads(database, scope.channel, scope.key)
-        if not found and _obeyed(database) is None:
-            raise NotDone(Phrase("no dispatcher runs, and only a dispatcher knows what waits"))
-        head = only(found, kind)
-        named = {"kind": head.kind, "id": head.id, "why": known(head.why) or "-"}
-        if not head.is_stuck(datetime.now(UTC)):
-            message = "{kind} {id} is not stuck ({why}); nothing was released"
-            raise NotDone(Phrase(message, **named))
-        acts = acts_of(database)
-        order = acts.release(scope.channel, scope.key, head, why=why)
-        came = _within(CAME_SECONDS, lambda: acts.came(order))
+    scope = scope_of(own.database, conversation, channel=own.channel)
+    if scope.channel is None or scope.key is None:
+        message = "{scope} is not a conversation: name one, such as main/U4af49806"
+        raise NotDone(Phrase(message, scope=scope))
+    found = heads(own.database, scope.channel, scope.key)
+    if not found and _obeyed(own.database) is None:
+        raise NotDone(Phrase("no dispatcher runs, and only a dispatcher knows what waits"))
+    head = only(found, kind)
+    named = {"kind": head.kind, "id": head.id, "why": known(head.why) or "-"}
+    if not head.is_stuck(datetime.now(UTC)):
+        message = "{kind} {id} is not stuck ({why}); nothing was released"
+        raise NotDone(Phrase(message, **named))
+    acts = own.acts
+    order = acts.release(scope.channel, scope.key, head, why=why)
+    came = _within(CAME_SECONDS, lambda: acts.came(order))
     if as_json:
         echo_json({"release": str(scope), head.kind: head.id, "came": came})
     else:

@@ -13,13 +13,13 @@ from click import option
 
 from linedesk.commands.failure import Speaking
 from linedesk.commands.interrupts import until_ctrl_c
-from linedesk.commands.options import json_option, with_settings
+from linedesk.commands.options import json_option, with_database
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
 
 if TYPE_CHECKING:
+    from linedesk.commands.options import Opened
     from linedesk.operate.overview import Overview
-    from linedesk.settings.settings import Settings
 
 EVERY_SECONDS = 1.0
 
@@ -27,28 +27,25 @@ EVERY_SECONDS = 1.0
 @click.command(cls=Speaking, examples=("status", "status --watch", "status --json"))
 @option("--watch", is_flag=True, help="Refresh every second until Ctrl-C.")
 @json_option
-@with_settings
-def status(settings: Settings, watch: bool, as_json: bool) -> int:
+@with_database
+def status(own: Opened, watch: bool, as_json: bool) -> int:
     """Show health, rates and waiting events on one screen, problems first.
 
     Exit code 1 if any problem is Critical, for example while everything is paused, else 0.
     """
     from linedesk.operate.health import problems_of
     from linedesk.operate.overview import read_overview
-    from linedesk.setup.database import open_database
 
-    with open_database(settings, app_name="linedesk-status") as database:
+    def look() -> Overview:
+        return read_overview(own.database, channel=own.channel)
 
-        def look() -> Overview:
-            return read_overview(database, channel=settings.line_channel)
-
-        if not watch:
-            seen = look()
-            _show(seen, as_json=as_json)
-            is_bad = any(one.level == "bad" for one in problems_of(seen))
-            return Exit.FAILED if is_bad else Exit.OK
-        with until_ctrl_c() as over:
-            _watch(look, over, as_json=as_json)
+    if not watch:
+        seen = look()
+        _show(seen, as_json=as_json)
+        is_bad = any(one.level == "bad" for one in problems_of(seen))
+        return Exit.FAILED if is_bad else Exit.OK
+    with until_ctrl_c() as over:
+        _watch(look, over, as_json=as_json)
     return Exit.INTERRUPTED
 
 

@@ -10,7 +10,7 @@ import click
 
 from linedesk.commands.failure import Command
 from linedesk.commands.interrupts import until_ctrl_c
-from linedesk.commands.options import json_option, key_option, text_option, with_settings
+from linedesk.commands.options import json_option, key_option, text_option, with_database
 from linedesk.operate.format import brief, clock, echo_json, one_line
 from linedesk.operate.known import known
 from linedesk.runtime.exit_codes import Exit
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from linedesk.commands.following import Came
-    from linedesk.settings.settings import Settings
+    from linedesk.commands.options import Opened
     from linedesk.store.documents import Document
 
 COLOURS = {"event": "cyan", "run": "green", "call": "blue", "dead": "red"}
@@ -34,8 +34,8 @@ MOST_NAMES = 10_000
 @key_option
 @text_option
 @json_option
-@with_settings
-def tail(settings: Settings, key: str | None, text: bool, as_json: bool) -> int:
+@with_database
+def tail(own: Opened, key: str | None, text: bool, as_json: bool) -> int:
     """Show events, runs, calls and dead letters as they happen, until Ctrl-C.
 
     Lines are in order of time. For this each line is delayed by one second.
@@ -43,19 +43,17 @@ def tail(settings: Settings, key: str | None, text: bool, as_json: bool) -> int:
     from linedesk.commands.following import coming
     from linedesk.commands.listing import flowed, show, width
     from linedesk.operate.search import key_of
-    from linedesk.setup.database import open_database
 
-    with open_database(settings, app_name="linedesk-tail") as database:
-        if key is not None:
-            key = key_of(database, key, channel=settings.line_channel)
-        names: dict[str, str] = {}
-        with until_ctrl_c() as over:
-            for came in coming(database, key=key, text=text, over=over):
-                name = _name(database, names, came, channel=settings.line_channel)
-                if as_json:
-                    echo_json({**told(came, text=text), "name": name})
-                else:
-                    show(flowed(line(came, name, text=text).split("  "), width()))
+    if key is not None:
+        key = key_of(own.database, key, channel=own.channel)
+    names: dict[str, str] = {}
+    with until_ctrl_c() as over:
+        for came in coming(own.database, key=key, text=text, over=over):
+            name = _name(own.database, names, came, channel=own.channel)
+            if as_json:
+                echo_json({**told(came, text=text), "name": name})
+            else:
+                show(flowed(line(came, name, text=text).split("  "), width()))
     return Exit.INTERRUPTED
 
 

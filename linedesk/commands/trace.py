@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from linedesk.commands.failure import Command
-from linedesk.commands.options import json_option, text_option, with_settings
+from linedesk.commands.options import json_option, text_option, with_database
 from linedesk.operate.format import brief, clock, echo_json, local
 from linedesk.operate.known import known
 from linedesk.store.records.calls import REQUEST_ID
 from linedesk.store.records.timers import RUN_AT
 
 if TYPE_CHECKING:
+    from linedesk.commands.options import Opened
     from linedesk.operate.events.story import Step, Story
-    from linedesk.settings.settings import Settings
 
 # Facts at the end of a line of the story, if there are any.
 TOLD = (REQUEST_ID, "thread", "messages", RUN_AT, "isRedelivery", "event")
@@ -27,8 +27,8 @@ TOLD = (REQUEST_ID, "thread", "messages", RUN_AT, "isRedelivery", "event")
 @click.argument("id_", metavar="ID")
 @text_option
 @json_option
-@with_settings
-def trace(settings: Settings, id_: str, text: bool, as_json: bool) -> None:
+@with_database
+def trace(own: Opened, id_: str, text: bool, as_json: bool) -> None:
     """Show what happened to one event, from the webhook to LINE's request id.
 
     ID is the id of an event, a message, a document of recvq, an effect, a dead letter or a timer,
@@ -36,10 +36,8 @@ def trace(settings: Settings, id_: str, text: bool, as_json: bool) -> None:
     """
     from linedesk.commands.listing import show_page
     from linedesk.operate.events.story import tell
-    from linedesk.setup.database import open_database
 
-    with open_database(settings, app_name="linedesk-trace") as database:
-        story = tell(database, id_, text=text)
+    story = tell(own.database, id_, text=text)
     if as_json:
         echo_json(story.as_json())
     else:
