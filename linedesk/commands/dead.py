@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +19,18 @@ from linedesk.commands.options import (
     json_option,
     moment_option,
     shown_option,
+    to_act,
     with_database,
 )
 from linedesk.operate.format import echo_json, local, plain
 from linedesk.operate.known import known
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.documents import DEADLETTERS
-from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
 
 if TYPE_CHECKING:
-    from pymongo.database import Database
-
     from linedesk.commands.options import Opened
     from linedesk.operate.dead_letters import Choice
-    from linedesk.operate.errors import NotReplayed
     from linedesk.store.documents import Document
 
 NOTHING = "no dead letters match"
@@ -72,22 +69,41 @@ def choosing(function: Callable[..., Any]) -> Any:
 
 
 def acting(function: Callable[..., Any]) -> Any:
-    """Give a command that changes letters its options, and its function a choice that is narrow."""
+    """Give a command that changes letters its options, and its function the chosen letters.
+
+    More than one is changed only with --yes, or after a question on a terminal. Raises NotDone if
+    there are none, click's Abort, and UsageError in a pipe.
+    """
 
     @click.argument("ids", nargs=-1, metavar="[ID]...")
     @option("--limit", type=click.IntRange(1), help="The most letters to take.")
-    @option("--dry-run", is_flag=True, help="Only print what would be done.")
+    @option("--dry-run", is_flag=True, help="Only list the letters that would be changed.")
     @option("--yes", is_flag=True, help="Do not ask for confirmation.")
     @json_option
-    @with_database
+    @to_act
     @choosing
     @wraps(function)
-    def command(own: Opened, choice: Choice, **options: bool) -> Any:
+    def command(own: Opened, choice: Choice, dry_run: bool, yes: bool, **options: bool) -> Any:
+        from linedesk.operate.dead_letters import all_of, found
+        from linedesk.operate.errors import NotDone, Phrase
+
         if choice.is_open:
             raise click.UsageError("name the letters: ids, --cause, --since or --until")
         if choice.ids and (choice.cause or choice.since or choice.until):
             raise click.UsageError("give either ids, or --cause, --since and --until")
-        return function(own, choice, **options)
+        rows = all_of(found(own.database[DEADLETTERS], choice), choice)
+        if not rows:
+            raise NotDone(Phrase(NOTHING))
+        if dry_run:
+            _show_list(own, rows, as_json=options["as_json"])
+            click.echo(f"{len(rows)} would be changed", err=True)
+            return None
+        if len(rows) > 1 and not yes:
+            if not sys.stdin.isatty():
+                raise click.UsageError(f"{len(rows)} dead letters match: add --yes")
+            name = str(click.get_current_context().info_name)
+            click.confirm(f"{name.title()} {len(rows)} dead letters?", abort=True, err=True)
+        return function(own, rows, again=choice.everything, **options)
 
     return command
 
@@ -181,100 +197,40 @@ def _lines(value: Any) -> list[str]:
 @dead.command("replay", cls=Command)
 @option("--force", is_flag=True, help="Also send messages that may arrive twice.")
 @acting
-def replay_letters(
-    own: Opened, choice: Choice, force: bool, dry_run: bool, yes: bool, as_json: bool
-) -> int:
+def replay(own: Opened, rows: list[Document], again: bool, force: bool, as_json: bool) -> int:
     """Put dead letters into the queue again, oldest first.
 
     A replayed event runs its handler again. A replayed send is sent without its handler.
     """
+    from rich.console import Console
+    from rich.progress import track
+
     from linedesk.operate.errors import NotReplayed
 
-    rows = _chosen(own.database, choice)
-    if not dry_run:
-        _agree(len(rows), "Replay", yes=yes)
-    replay = _rehearsal(own.database) if dry_run else own.acts.replay
-    done = []
-    for row in _slowly(rows):
-        told = {"id": row["_id"]}
+    acts, done = own.acts, []
+    console = Console(stderr=True)
+    is_quiet = len(rows) < MANY or not console.is_terminal
+    for row in track(rows, "replaying", console=console, disable=is_quiet):
+        id_ = row["_id"]
+        told = {"id": id_}
         try:
-            told["replay"] = replay(row["_id"], again=choice.everything, force=force)
-            done.append(row["_id"])
+            told["replay"] = acts.replay(id_, again=again, force=force)
+            done.append(id_)
         except NotReplayed as error:
-            told["refused"] = _words(error)
-        _tell(told, as_json=as_json, dry_run=dry_run)
-    if not dry_run and (waits := own.acts.waits_for(done)):
+            told["refused"] = f"{error}; {UNLESS[error.unless]}" if error.unless else str(error)
+        if as_json:
+            echo_json(told)
+        elif "replay" in told:
+            click.echo(f"replayed {id_} as {told['replay']}")
+        else:
+            click.echo(f"linedesk: {id_} not replayed: {told['refused']}", err=True)
+    if waits := acts.waits_for(done):
         click.echo(waits, err=True)
     return Exit.OK if len(done) == len(rows) else Exit.FAILED
 
 
 @dead.command("drop", cls=Command)
 @acting
-def drop_letters(own: Opened, choice: Choice, dry_run: bool, yes: bool, as_json: bool) -> None:
+def drop(own: Opened, rows: list[Document], again: bool, as_json: bool) -> None:
     """Delete dead letters for good."""
-
-    rows = _chosen(own.database, choice)
-    if dry_run:
-        _show_list(own, rows, as_json=as_json)
-        click.echo(f"{len(rows)} would be dropped", err=True)
-        return
-    _agree(len(rows), "Drop", yes=yes)
-    dropped = own.acts.drop([row["_id"] for row in rows])
-    click.echo(f"dropped {dropped}")
-
-
-def _chosen(database: Database[Any], choice: Choice) -> list[Document]:
-    """Return the letters, the oldest first. Raises NotDone if there are none."""
-    from linedesk.operate.dead_letters import all_of, found
-    from linedesk.operate.errors import NotDone, Phrase
-
-    rows = all_of(found(database[DEADLETTERS], choice), choice)
-    if not rows:
-        raise NotDone(Phrase(NOTHING))
-    return rows
-
-
-def _rehearsal(database: Database[Any]) -> Callable[..., str]:
-    """Return a function that checks a replay and writes nothing."""
-    from linedesk.operate.dead_letters import Replays
-
-    replaying = Replays(database)
-
-    def rehearse(id_: str, *, again: bool, force: bool) -> str:
-        _, document = replaying.prepared(id_, again=again, force=force)
-        return str(document[EVENT_ID])
-
-    return rehearse
-
-
-def _words(error: NotReplayed) -> str:
-    return f"{error}; {UNLESS[error.unless]}" if error.unless else str(error)
-
-
-def _agree(count: int, act: str, *, yes: bool) -> None:
-    """Ask before changing more than one letter. Raises click's Abort, or UsageError in a pipe."""
-    if count <= 1 or yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{count} dead letters match: add --yes")
-    click.confirm(f"{act} {count} dead letters?", abort=True, err=True)
-
-
-def _slowly(rows: list[Document]) -> Iterator[Document]:
-    """Yield the rows; a terminal shows a progress bar if there are many."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, disable=len(rows) < MANY or not console.is_terminal) as bar:
-        yield from bar.track(rows, description="replaying")
-
-
-def _tell(told: Mapping[str, str], *, as_json: bool, dry_run: bool) -> None:
-    if as_json:
-        echo_json(told)
-    elif "refused" in told:
-        click.echo(f"linedesk: {told['id']} not replayed: {told['refused']}", err=True)
-    else:
-        done = "would replay" if dry_run else "replayed"
-        click.echo(f"{done} {told['id']} as {told['replay']}")
+    click.echo(f"dropped {own.acts.drop([row['_id'] for row in rows])}")
