@@ -86,14 +86,7 @@ class Came:
 
 
 def coming(
-    database: Database[Any],
-    *,
-    key: str | None,
-    text: bool,
-    over: threading.Event,
-    await_ms: int = AWAIT_MS,
-    first_pause_seconds: float = FIRST_PAUSE_SECONDS,
-    hold_seconds: float = HOLD_SECONDS,
+    database: Database[Any], *, key: str | None, text: bool, over: threading.Event
 ) -> Iterator[Came]:
     """Yield the rows that are written from now on, until `over`.
 
@@ -103,32 +96,23 @@ def coming(
     # The number keeps rows of the same moment in the order of their arrival.
     held: list[tuple[float, int, float, Came]] = []
     numbers = count()
-    stages = _stages(key=key, text=text)
-    pauses = {"await_ms": await_ms, "first_pause_seconds": first_pause_seconds}
-    for change in _changes(database, stages, over, **pauses):
+    for change in _changes(database, _stages(key=key, text=text), over):
         for came in _came(change, key) if change is not None else ():
             heappush(held, (came.happened, next(numbers), time.monotonic(), came))
-        while held and held[0][2] <= time.monotonic() - hold_seconds:
+        while held and held[0][2] <= time.monotonic() - HOLD_SECONDS:
             yield heappop(held)[3]
     yield from (came for *_, came in sorted(held))
 
 
 def _changes(
-    database: Database[Any],
-    stages: Sequence[Mapping[str, Any]],
-    over: threading.Event,
-    *,
-    await_ms: float,
-    first_pause_seconds: float,
+    database: Database[Any], stages: Sequence[Mapping[str, Any]], over: threading.Event
 ) -> Iterator[Mapping[str, Any] | None]:
     """Yield each document as it is written, and None if there was none for a moment."""
     token: Mapping[str, Any] | None = None
     failures, was_open = 0, False
     while not over.is_set():
         try:
-            with database.watch(
-                stages, resume_after=token, max_await_time_ms=int(await_ms)
-            ) as stream:
+            with database.watch(stages, resume_after=token, max_await_time_ms=AWAIT_MS) as stream:
                 was_open = True
                 while stream.alive and not over.is_set():
                     change = stream.try_next()
@@ -141,7 +125,7 @@ def _changes(
                 raise translate(error) from error
             failures += 1
             token = _place_after(error, token)
-            over.wait(growing_seconds(failures, first=first_pause_seconds, most=MOST_PAUSE_SECONDS))
+            over.wait(growing_seconds(failures, first=FIRST_PAUSE_SECONDS, most=MOST_PAUSE_SECONDS))
 
 
 def _came(change: Mapping[str, Any], key: str | None) -> Iterator[Came]:

@@ -19,8 +19,8 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 from rich.cells import cell_len
 
-from linedesk.commands import orders
-from linedesk.commands.following import Came, coming
+from linedesk.commands import following, orders
+from linedesk.commands.following import Came
 from linedesk.commands.tail import line, told
 from linedesk.launch import main
 from linedesk.operate import acts
@@ -430,12 +430,18 @@ class Stream:
         threading.Thread(target=wait, daemon=True).start()
 
 
+@pytest.fixture
+def at_short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("AWAIT_MS", 50), ("FIRST_PAUSE_SECONDS", 0.01), ("HOLD_SECONDS", 0.0)):
+        monkeypatch.setattr(following, name, value)
+
+
 def tailed(stream: Stream, *, key: str | None) -> Generator[Came]:
-    """The rows of a tail, with short intervals."""
-    short: Any = {"await_ms": 50, "first_pause_seconds": 0.01, "hold_seconds": 0.0}
-    yield from coming(stream, key=key, text=False, over=threading.Event(), **short)  # type: ignore[arg-type]
+    """The rows of a tail."""
+    yield from following.coming(stream, key=key, text=False, over=threading.Event())  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("at_short_intervals")
 def test_a_tail_resumes_after_an_outage_of_mongodb(
     database: Database[Any], mongo_uri: str, client: Client
 ) -> None:
@@ -456,6 +462,7 @@ def test_a_tail_resumes_after_an_outage_of_mongodb(
         found.close()
 
 
+@pytest.mark.usefixtures("at_short_intervals")
 def test_a_tail_shows_each_row_of_a_document(database: Database[Any]) -> None:
     stream, key = Stream(database), "U7"
     found = tailed(stream, key=key)
@@ -471,6 +478,7 @@ def test_a_tail_shows_each_row_of_a_document(database: Database[Any]) -> None:
     found.close()
 
 
+@pytest.mark.usefixtures("at_short_intervals")
 def test_a_tail_that_cannot_resume_starts_again_with_a_warning(
     database: Database[Any],
     mongo_uri: str,
@@ -528,9 +536,9 @@ def test_a_tail_on_a_terminal_is_coloured_and_ends_quietly_by_ctrl_c(
 
         def insert() -> None:
             while not stop.wait(0.1):
-                name = uuid.uuid4().hex
-                database.recvq.insert_one(an_event(name, key="U花子"))
-                database.calls.insert_one(a_call(name, key="Uabc", status=500))
+                name, now = uuid.uuid4().hex, datetime.now(UTC)
+                database.recvq.insert_one(an_event(name, at=now, key="U花子"))
+                database.calls.insert_one(a_call(name, at=now, key="Uabc", status=500))
 
         writer = threading.Thread(target=insert)
         writer.start()
