@@ -11,7 +11,6 @@ import click
 from linedesk.commands.failure import Command
 from linedesk.commands.options import json_option, shown_option, with_database
 from linedesk.operate.format import local
-from linedesk.operate.known import known
 
 if TYPE_CHECKING:
     from linedesk.commands.options import Opened
@@ -30,6 +29,7 @@ def audit(own: Opened, limit: int, as_json: bool) -> None:
     from linedesk.commands.listing import show_rows
     from linedesk.operate.acts import newest
     from linedesk.operate.conversation import names_of
+    from linedesk.operate.known import known
     from linedesk.store.errors import translated
 
     rows = newest(own.database, limit=limit)

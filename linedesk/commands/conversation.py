@@ -14,7 +14,6 @@ from linedesk.commands.failure import Command
 from linedesk.commands.options import json_option, with_database
 from linedesk.operate.format import as_json as json_of
 from linedesk.operate.format import echo_json, for_long, local
-from linedesk.operate.known import known
 
 if TYPE_CHECKING:
     from linedesk.commands.options import Opened
@@ -78,6 +77,8 @@ def conversation_recent(own: Opened, who: str, as_json: bool) -> None:
 
 
 def _event(one: EventLine) -> Iterator[str]:
+    from linedesk.operate.known import known
+
     yield f"{local(one.at)}  {known(one.what)}  {one.event_id}  {one.outcome}"
     for answer in one.answers:
         yield f"  {local(answer.at)}  {answer.way} {answer.result_name}: {answer.words}"
@@ -101,6 +102,8 @@ def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Itera
 
 
 def _who(told: Mapping[str, Any]) -> str:
+    from linedesk.operate.known import known
+
     friend = {True: "friend", False: "no friend", None: ""}[told["friend"]]
     kind = ", ".join(part for part in (known(str(told["kind"] or "")), friend) if part)
     name = told["name"] or "name not known"
@@ -143,6 +146,8 @@ def _answers(answers: Mapping[str, Any], now: datetime) -> str:
 
 
 def _held(held: Mapping[str, Any], now: datetime) -> str:
+    from linedesk.operate.known import known
+
     if not held["count"]:
         return "none"
     count = "1 document" if held["count"] == 1 else f"{held['count']} documents, the first"

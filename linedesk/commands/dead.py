@@ -23,7 +23,6 @@ from linedesk.commands.options import (
     with_database,
 )
 from linedesk.operate.format import echo_json, local, plain
-from linedesk.operate.known import known
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.documents import DEADLETTERS
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
@@ -133,6 +132,7 @@ def _show_list(own: Opened, letters: Sequence[Document], *, as_json: bool) -> No
     from linedesk.commands.listing import show_rows, who
     from linedesk.operate.conversation import with_names
     from linedesk.operate.dead_letters import explained, replayed, summary, what
+    from linedesk.operate.known import known
 
     rows = with_names(own.database, letters, channel=own.channel)
     if as_json:

@@ -15,7 +15,6 @@ from click import option
 from linedesk.commands.failure import Command
 from linedesk.commands.options import json_option, to_act, why_option
 from linedesk.operate.format import echo_json, visible
-from linedesk.operate.known import known
 from linedesk.runtime.exit_codes import Exit
 
 if TYPE_CHECKING:
@@ -175,6 +174,7 @@ def release(own: Opened, conversation: str, kind: Kind | None, why: str, as_json
     """
     from linedesk.operate.acts import heads, only
     from linedesk.operate.errors import NotDone, Phrase
+    from linedesk.operate.known import known
     from linedesk.operate.search import scope_of
 
     scope = scope_of(own.database, conversation, channel=own.channel)

@@ -12,7 +12,6 @@ from linedesk.commands.failure import Command
 from linedesk.commands.interrupts import until_ctrl_c
 from linedesk.commands.options import json_option, key_option, text_option, with_database
 from linedesk.operate.format import brief, clock, echo_json, one_line
-from linedesk.operate.known import known
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.records.calls import CallRecord
 from linedesk.store.records.runs import WAITED_MS
@@ -101,6 +100,7 @@ def line(came: Came, name: str | None, *, text: bool) -> Text:
 
 def _words(came: Came, *, text: bool) -> str:
     from linedesk.commands.listing import endpoint_words
+    from linedesk.operate.known import known
 
     row = came.row
     if came.kind == "call":

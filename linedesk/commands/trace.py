@@ -11,7 +11,6 @@ import click
 from linedesk.commands.failure import Command
 from linedesk.commands.options import json_option, text_option, with_database
 from linedesk.operate.format import brief, clock, echo_json, local
-from linedesk.operate.known import known
 from linedesk.store.records.calls import REQUEST_ID
 from linedesk.store.records.timers import RUN_AT
 
@@ -46,6 +45,8 @@ def trace(own: Opened, id_: str, text: bool, as_json: bool) -> None:
 
 def page(story: Story) -> Iterator[tuple[str, Iterable[str]]]:
     """The labels and lines of the story."""
+    from linedesk.operate.known import known
+
     yield "event", [story.event_id]
     if story.asked != story.event_id:
         yield "found by", [story.asked]
