@@ -1,4 +1,4 @@
-"""The overview as `linedesk status` shows it, problems first."""
+"""The overview as `linedesk status` shows it: problems first, which the figures do not repeat."""
 
 from __future__ import annotations
 
@@ -60,12 +60,10 @@ def _head(seen: Overview, problems: Sequence[HealthProblem]) -> Text:
 
 
 def _problems(found: Sequence[HealthProblem]) -> Iterator[Text]:
-    for one in found[:MANY]:
+    for one in found:
         head = f"{one.sign} {one.name}: {one.topic}: "
         told = Text.assemble((head, STYLES[one.level]), visible(one.saw))
         yield told.append(f" → {visible(one.do)}", "dim")
-    if len(found) > MANY:
-        yield Text(_("and {count} more").format(count=len(found) - MANY), "yellow")
 
 
 def _process(one: Process) -> Text:
@@ -141,11 +139,7 @@ def _threads(seen: Overview) -> Text:
     if threads.all is None:
         return Text("-", "dim")
     busy = _("{busy:,.0f} of {count:,.0f} busy")
-    told = Text(busy.format(busy=threads.busy or 0, count=threads.all))
-    if threads.abandoned:
-        abandoned = _("{count:,.0f} abandoned").format(count=threads.abandoned)
-        told.append(f", {abandoned}", "yellow")
-    return told
+    return Text(busy.format(busy=threads.busy or 0, count=threads.all))
 
 
 def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
@@ -217,8 +211,6 @@ def _line(seen: Overview) -> Text:
         words = _("{host}: gate {use} used, {count:,.0f} waiting")
         words = words.format(host=gate.host, use=use, count=gate.waiting or 0)
         told.append(f"{words}{_lines(gate)}  ")
-        if gate.breaker_open:
-            told.append(_("circuit breaker open") + "  ", "bold red")
     if seen.sent.calls:
         told.append(f"{_sent(seen)}  ")
     if seen.counted_today is not None:
@@ -240,13 +232,9 @@ def _month(seen: Overview) -> Iterator[Text]:
         if seen.quota.messages is not None:
             quota = _("quota {used} of {most:,.0f}")
             told = Text(quota.format(used=used, most=seen.quota.messages))
-        if seen.quota.closed_since is not None:
-            closed = _("closed since {time}").format(time=local(seen.quota.closed_since))
-            told.append(f", {closed}", "bold red")
         if seen.quota.ends_on is not None:
-            told.append(
-                "  " + _("at this rate the plan ends on {day}").format(day=seen.quota.ends_on)
-            )
+            ends = _("at this rate the plan ends on {day}").format(day=seen.quota.ends_on)
+            told.append(f"  {ends}")
         yield told
     if seen.month != Sent():
         yield Text(_("this month: {sent}").format(sent=sent_words(seen.month)))
