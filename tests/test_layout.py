@@ -168,7 +168,7 @@ MOST_LINES = {
 MOST_AROUND = {
     "linedesk.backup": 1_126,
     "linedesk.bots": 819,
-    "linedesk.commands": 2_044,
+    "linedesk.commands": 2_014,
     "linedesk.doctor": 2_340,
     "linedesk.launch": 2_329,
     "linedesk.operate": 5_978,

@@ -85,10 +85,8 @@ class Came:
         return self.kind == "dead" or self.row.get("outcome") in ("failed", "timeout")
 
 
-def coming(
-    database: Database[Any], *, key: str | None, text: bool, over: threading.Event
-) -> Iterator[Came]:
-    """Yield the rows that are written from now on, until `over`.
+def coming(database: Database[Any], *, key: str | None, text: bool) -> Iterator[Came]:
+    """Yield the rows that are written from now on.
 
     Rows that arrive within the hold are in order of time. Raises StoreUnavailable if MongoDB is
     down at first, later only errors that are not transient.
@@ -96,25 +94,25 @@ def coming(
     # The number keeps rows of the same moment in the order of their arrival.
     held: list[tuple[float, int, float, Came]] = []
     numbers = count()
-    for change in _changes(database, _stages(key=key, text=text), over):
+    for change in _changes(database, _stages(key=key, text=text)):
         for came in _came(change, key) if change is not None else ():
             heappush(held, (came.happened, next(numbers), time.monotonic(), came))
         while held and held[0][2] <= time.monotonic() - HOLD_SECONDS:
             yield heappop(held)[3]
-    yield from (came for *_, came in sorted(held))
 
 
 def _changes(
-    database: Database[Any], stages: Sequence[Mapping[str, Any]], over: threading.Event
+    database: Database[Any], stages: Sequence[Mapping[str, Any]]
 ) -> Iterator[Mapping[str, Any] | None]:
     """Yield each document as it is written, and None if there was none for a moment."""
     token: Mapping[str, Any] | None = None
     failures, was_open = 0, False
-    while not over.is_set():
+    pause = threading.Event()
+    while True:
         try:
             with database.watch(stages, resume_after=token, max_await_time_ms=AWAIT_MS) as stream:
                 was_open = True
-                while stream.alive and not over.is_set():
+                while stream.alive:
                     change = stream.try_next()
                     token, failures = stream.resume_token, 0
                     yield change
@@ -125,7 +123,9 @@ def _changes(
                 raise translate(error) from error
             failures += 1
             token = _place_after(error, token)
-            over.wait(growing_seconds(failures, first=FIRST_PAUSE_SECONDS, most=MOST_PAUSE_SECONDS))
+            pause.wait(
+                growing_seconds(failures, first=FIRST_PAUSE_SECONDS, most=MOST_PAUSE_SECONDS)
+            )
 
 
 def _came(change: Mapping[str, Any], key: str | None) -> Iterator[Came]:

@@ -6,13 +6,12 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click import option
 
 from linedesk.commands.failure import Speaking
-from linedesk.commands.interrupts import until_ctrl_c
 from linedesk.commands.options import json_option, with_database
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import gettext as _
@@ -39,21 +38,18 @@ def status(own: Opened, watch: bool, as_json: bool) -> int:
     def look() -> Overview:
         return read_overview(own.database, channel=own.channel)
 
-    if not watch:
-        seen = look()
-        _show(seen, as_json=as_json)
-        is_bad = any(one.level == "bad" for one in problems_of(seen))
-        return Exit.FAILED if is_bad else Exit.OK
-    with until_ctrl_c() as over:
-        _watch(look, over, as_json=as_json)
-    return Exit.INTERRUPTED
+    if watch:
+        _watch(look, as_json=as_json)
+    seen = look()
+    _show(seen, as_json=as_json)
+    return Exit.FAILED if any(one.level == "bad" for one in problems_of(seen)) else Exit.OK
 
 
-def _watch(look: Callable[[], Overview], over: threading.Event, *, as_json: bool) -> None:
+def _watch(look: Callable[[], Overview], *, as_json: bool) -> NoReturn:
     from linedesk.store.errors import StoreUnavailable
 
-    is_screen = sys.stdout.isatty() and not as_json
-    while not over.is_set():
+    is_screen, pause = sys.stdout.isatty() and not as_json, threading.Event()
+    while True:
         try:
             seen = look()
         except StoreUnavailable as error:
@@ -63,7 +59,7 @@ def _watch(look: Callable[[], Overview], over: threading.Event, *, as_json: bool
             if is_screen:
                 click.clear()
             _show(seen, as_json=as_json, is_screen=is_screen)
-        over.wait(EVERY_SECONDS)
+        pause.wait(EVERY_SECONDS)
 
 
 def _show(seen: Overview, *, as_json: bool, is_screen: bool = False) -> None:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from linedesk.commands.failure import Command
-from linedesk.commands.interrupts import until_ctrl_c
 from linedesk.commands.options import json_option, key_option, text_option, with_database
 from linedesk.operate.format import brief, clock, echo_json, one_line
-from linedesk.runtime.exit_codes import Exit
 from linedesk.store.records.calls import CallRecord
 from linedesk.store.records.runs import WAITED_MS
 
@@ -34,7 +32,7 @@ MOST_NAMES = 10_000
 @text_option
 @json_option
 @with_database
-def tail(own: Opened, key: str | None, text: bool, as_json: bool) -> int:
+def tail(own: Opened, key: str | None, text: bool, as_json: bool) -> None:
     """Show events, runs, calls and dead letters as they happen, until Ctrl-C.
 
     Lines are in order of time. For this each line is delayed by one second.
@@ -46,14 +44,12 @@ def tail(own: Opened, key: str | None, text: bool, as_json: bool) -> int:
     if key is not None:
         key = key_of(own.database, key, channel=own.channel)
     names: dict[str, str] = {}
-    with until_ctrl_c() as over:
-        for came in coming(own.database, key=key, text=text, over=over):
-            name = _name(own.database, names, came, channel=own.channel)
-            if as_json:
-                echo_json({**told(came, text=text), "name": name})
-            else:
-                show(flowed(line(came, name, text=text).split("  "), width()))
-    return Exit.INTERRUPTED
+    for came in coming(own.database, key=key, text=text):
+        name = _name(own.database, names, came, channel=own.channel)
+        if as_json:
+            echo_json({**told(came, text=text), "name": name})
+        else:
+            show(flowed(line(came, name, text=text).split("  "), width()))
 
 
 def _name(

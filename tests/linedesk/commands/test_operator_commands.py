@@ -438,7 +438,7 @@ def at_short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tailed(stream: Stream, *, key: str | None) -> Generator[Came]:
     """The rows of a tail."""
-    yield from following.coming(stream, key=key, text=False, over=threading.Event())  # type: ignore[arg-type]
+    yield from following.coming(stream, key=key, text=False)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("at_short_intervals")
@@ -543,7 +543,7 @@ def test_a_tail_on_a_terminal_is_coloured_and_ends_quietly_by_ctrl_c(
         writer = threading.Thread(target=insert)
         writer.start()
         try:
-            shown = until(master, "reply 500")
+            shown = until(master, "」") + until(master, "reply 500")
         finally:
             stop.set()
             writer.join(10)
