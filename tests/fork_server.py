@@ -38,7 +38,7 @@ IMPORTED = (
     ),
     *(
         "linedesk.setup.init",
-        "linedesk.commands.dead",
+        "linedesk.operate.acts",
         "linedesk.doctor.doctor",
         "linedesk.launch.demo",
     ),

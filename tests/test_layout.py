@@ -168,10 +168,10 @@ MOST_LINES = {
 MOST_AROUND = {
     "linedesk.backup": 1_126,
     "linedesk.bots": 819,
-    "linedesk.commands": 2_782,
+    "linedesk.commands": 2_014,
     "linedesk.doctor": 1_536,
-    "linedesk.launch": 1_924,
-    "linedesk.operate": 6_057,
+    "linedesk.launch": 1_911,
+    "linedesk.operate": 5_978,
     "linedesk.page": 3_160,
     "linedesk.settings": 703,
     "linedesk.setup": 2_141,

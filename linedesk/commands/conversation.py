@@ -1,72 +1,118 @@
-"""`linedesk conversation show`: one conversation as a page, or as JSON for programs."""
+"""`linedesk conversation`: the state of one conversation, and its newest events."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
+import click
+from click import option
 
-from linedesk.commands.listing import padded, show_page
-from linedesk.operate.conversation import conversation_summary, find_conversation, read_conversation
+from linedesk.commands.failure import Command
+from linedesk.commands.options import json_option, with_database
+from linedesk.operate.format import as_json as json_of
 from linedesk.operate.format import echo_json, for_long, local
-from linedesk.operate.known import known
-from linedesk.settings.settings import Settings
-from linedesk.setup.database import open_database
+
+if TYPE_CHECKING:
+    from linedesk.commands.options import Opened
+    from linedesk.operate.events.lists import EventLine
 
 
-def show_conversation(settings: Settings, word: str, *, text: bool, as_json: bool) -> None:
-    """Print the conversation that a word matches (see `find_conversation`).
+@click.group()
+def conversation() -> None:
+    """Show one conversation with the bot."""
 
-    Raises NotOneConversation.
+
+@conversation.command("show", cls=Command)
+@click.argument("who", metavar="USER")
+@option("--text", is_flag=True, help="Also show the texts of waiting sends.")
+@json_option
+@with_database
+def conversation_show(own: Opened, who: str, text: bool, as_json: bool) -> None:
+    """Show state, data, timers and outbox of one conversation.
+
+    USER is the id of a user, group or room, a unique start of the id, <channel>/<id>, or a name in
+    LINE.
+
+    A change of its document in the mongo shell has to increment `n` in the same update,
+    $inc: {n: 1}; otherwise it may take effect ten seconds later.
     """
-    with open_database(settings, app_name="linedesk-conversation") as database:
-        told = conversation_summary(
-            read_conversation(
-                database, find_conversation(database, word, channel=settings.line_channel)
-            )
-        )
+    from linedesk.commands.listing import show_page
+    from linedesk.operate.conversation import (
+        conversation_summary,
+        find_conversation,
+        read_conversation,
+    )
+
+    id_ = find_conversation(own.database, who, channel=own.channel)
+    told = conversation_summary(read_conversation(own.database, id_))
     if not text:
         told["outbox"].pop("effects")
     if as_json:
         echo_json(told)
-        return
-    show_page(page(told, now=datetime.now(UTC)))
+    else:
+        show_page(page(told, now=datetime.now(UTC)))
 
 
-def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Iterator[str]]]:
+@conversation.command("recent", cls=Command, examples=("conversation recent 花子",))
+@click.argument("who", metavar="USER")
+@json_option
+@with_database
+def conversation_recent(own: Opened, who: str, as_json: bool) -> None:
+    """Show what became of the newest events of one conversation. USER is as for `show`."""
+    from linedesk.commands.listing import show_page
+    from linedesk.operate.conversation import find_conversation
+    from linedesk.operate.events.lists import events_of
+
+    id_ = find_conversation(own.database, who, channel=own.channel)
+    lines = events_of(own.database, *id_.split("/", 1))
+    if as_json:
+        echo_json({"id": id_, "events": json_of(lines)})
+    else:
+        told = [text for one in lines for text in _event(one)]
+        nothing = "none in the queue; `linedesk calls --key` shows older calls"
+        show_page([("conversation", [id_]), ("events", told or [nothing])])
+
+
+def _event(one: EventLine) -> Iterator[str]:
+    from linedesk.operate.known import known
+
+    yield f"{local(one.at)}  {known(one.what)}  {one.event_id}  {one.outcome}"
+    for answer in one.answers:
+        yield f"  {local(answer.at)}  {answer.way} {answer.result_name}: {answer.words}"
+
+
+def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Iterable[str]]]:
     """The labels and lines of the page, with ages beside times."""
-    yield "conversation", iter([told["id"]])
-    yield "who", _who(told)
-    yield "state", iter([_state(told, now)])
-    yield "data", iter([_json(told["data"])])
+    yield "conversation", [told["id"]]
+    yield "who", [_who(told)]
+    yield "state", [_state(told, now)]
+    yield "data", [_json(told["data"])]
     if told["members"]:
         yield "members", _members(told["members"], now)
     yield "timers", _timers(told["timers"], now)
     yield "outbox", _outbox(told["outbox"], now)
     if told["answers"]["waiting"]:
-        yield "answers", iter([_answers(told["answers"], now)])
-    yield "held", _held(told["held"], now)
-    yield "dead letters", iter([str(told["deadLetters"] or "none")])
-    last = "{ago}, {count} in all".format(ago=_ago(told["at"], now), count=told["records"])
-    yield "last record", iter([last])
+        yield "answers", [_answers(told["answers"], now)]
+    yield "held", [_held(told["held"], now)]
+    yield "dead letters", [str(told["deadLetters"] or "none")]
+    yield "last record", [f"{_ago(told['at'], now)}, {told['records']} in all"]
 
 
-def _who(told: Mapping[str, Any]) -> Iterator[str]:
+def _who(told: Mapping[str, Any]) -> str:
+    from linedesk.operate.known import known
+
     friend = {True: "friend", False: "no friend", None: ""}[told["friend"]]
     kind = ", ".join(part for part in (known(str(told["kind"] or "")), friend) if part)
     name = told["name"] or "name not known"
-    yield f"{name} ({kind})" if kind else name
+    return f"{name} ({kind})" if kind else name
 
 
 def _state(place: Mapping[str, Any], now: datetime) -> str:
     state, until = place["state"] or "none", place["until"]
-    if until is None:
-        return str(state)
-    told = "{state}, until {until} ({when})"
-    return told.format(state=state, until=local(until), when=_when(until, now))
+    return f"{state}, until {local(until)} ({_when(until, now)})" if until else str(state)
 
 
 def _members(members: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
@@ -78,64 +124,45 @@ def _members(members: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[st
 def _timers(timers: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
     if not timers:
         yield "none"
-    width = max((cell_len(_named(one)) for one in timers), default=0)
     for one in timers:
-        name = padded(_named(one), width)
-        every = "  " + "every day at {time}".format(time=one["every"]) if one["every"] else ""
+        name = f"{one['name']} of {one['member']}" if one["member"] else one["name"]
+        every = f"  every day at {one['every']}" if one["every"] else ""
         data = f"  {_json(one['data'])}" if one["data"] else ""
         yield f"{name}  {local(one['at'])}  {_when(one['at'], now)}{every}{data}"
-
-
-def _named(timer: Mapping[str, Any]) -> str:
-    if not timer["member"]:
-        return str(timer["name"])
-    return "{timer} of {member}".format(timer=timer["name"], member=timer["member"])
 
 
 def _outbox(outbox: Mapping[str, Any], now: datetime) -> Iterator[str]:
     if not outbox["count"]:
         yield "empty"
         return
-    parts = ["{count} waiting".format(count=outbox["count"])]
-    if outbox["oldest"]:
-        parts.append("oldest from {ago}".format(ago=_ago(outbox["oldest"], now)))
-    parts.append("{count} tried".format(count=outbox["tried"] or 0))
-    yield ", ".join(parts)
-    for effect in outbox.get("effects", ()):
-        yield _json(effect)
+    oldest = f", oldest from {_ago(outbox['oldest'], now)}" if outbox["oldest"] else ""
+    yield f"{outbox['count']} waiting{oldest}, {outbox['tried']} tried"
+    yield from map(_json, outbox.get("effects", ()))
 
 
 def _answers(answers: Mapping[str, Any], now: datetime) -> str:
-    told = "{count} waiting for a tap on the button, oldest from {ago}"
-    return told.format(count=answers["waiting"], ago=_ago(answers["oldest"], now))
+    oldest = _ago(answers["oldest"], now)
+    return f"{answers['waiting']} waiting for a tap on the button, oldest from {oldest}"
 
 
-def _held(held: Mapping[str, Any], now: datetime) -> Iterator[str]:
+def _held(held: Mapping[str, Any], now: datetime) -> str:
+    from linedesk.operate.known import known
+
     if not held["count"]:
-        yield "none"
-        return
-    told = (
-        "{count} document, held since {ago} ({why})"
-        if held["count"] == 1
-        else "{count} documents, the first held since {ago} ({why})"
-    )
-    why = known(held["why"])
-    yield told.format(count=held["count"], ago=_ago(held["since"], now), why=why)
+        return "none"
+    count = "1 document" if held["count"] == 1 else f"{held['count']} documents, the first"
+    return f"{count} held since {_ago(held['since'], now)} ({known(held['why'])})"
 
 
 def _when(moment: datetime, now: datetime) -> str:
     seconds = (moment - now).total_seconds()
-    if seconds > 0:
-        return f"in {for_long(seconds)}"
-    return f"due {for_long(-seconds)} ago"
+    return f"in {for_long(seconds)}" if seconds > 0 else f"due {for_long(-seconds)} ago"
 
 
 def _ago(moment: datetime | None, now: datetime) -> str:
     if moment is None:
         return "-"
-    duration = for_long(max(0.0, (now - moment).total_seconds()))
-    ago = f"{duration} ago"
-    return f"{local(moment)} ({ago})"
+    return f"{local(moment)} ({for_long(max(0.0, (now - moment).total_seconds()))} ago)"
 
 
 def _json(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""`linedesk dead`: shows, replays and drops dead letters. A terminal gets a table, a pipe tabs.
+"""`linedesk dead`: shows, replays and drops dead letters.
 
 Lists contain no message texts, and no error messages, which may quote them. `--text` shows both.
 """
@@ -7,120 +7,175 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
-from pymongo.database import Database
-from rich.console import Console
-from rich.progress import Progress
+from click import option
 
-from linedesk.commands.listing import Column, lately, moment, show_rows, zoned
-from linedesk.commands.people import Names, name_in, named, names_beside, who, who_briefly
-from linedesk.operate.acts import Acts
-from linedesk.operate.dead_letters import (
-    Choice,
-    Letter,
-    Replays,
-    all_of,
-    explained,
-    found,
-    frames,
-    replayed,
-    summary,
-    what,
-    whole,
+from linedesk.commands.failure import Command
+from linedesk.commands.options import (
+    json_option,
+    moment_option,
+    shown_option,
+    to_act,
+    with_database,
 )
-from linedesk.operate.errors import NotDone, NotReplayed, Phrase
-from linedesk.operate.format import echo_json, local, plain, visible
-from linedesk.operate.known import known
+from linedesk.operate.format import echo_json, local, plain
 from linedesk.runtime.exit_codes import Exit
-from linedesk.settings.settings import Settings
-from linedesk.setup.database import open_database, open_to_act, operator
-from linedesk.store.documents import DEADLETTERS, Document
-from linedesk.store.errors import translated
-from linedesk.store.records.events import EVENT_ID
+from linedesk.store.documents import DEADLETTERS
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
 
+if TYPE_CHECKING:
+    from linedesk.commands.options import Opened
+    from linedesk.operate.dead_letters import Choice
+    from linedesk.store.documents import Document
 
-def show_list(letters: Sequence[Letter], names: Names, *, as_json: bool) -> None:
+NOTHING = "no dead letters match"
+# A terminal shows the progress from this number of letters on.
+MANY = 20
+# The option that replays a refused letter anyway.
+UNLESS = {"again": "--all replays it again", "force": "--force replays it anyway"}
+
+
+@click.group()
+def dead() -> None:
+    """List, show, replay or drop dead letters.
+
+    A time is an age (45s, 30m, 2h or 3d) or a date such as 2026-01-31T09:00. A date without a zone
+    is local time.
+    """
+
+
+def choosing(function: Callable[..., Any]) -> Any:
+    """Give a command the options that choose dead letters, and its function the choice."""
+
+    @option("--cause", metavar="TEXT", help="Only letters whose cause contains TEXT.")
+    @moment_option("--since", help="Only letters that were last given up at this time or later.")
+    @moment_option("--until", help="Only letters that were last given up before this time.")
+    @option("--all", "everything", is_flag=True, help="Also letters that were replayed.")
+    @wraps(function)
+    def command(*args: Any, **options: Any) -> Any:
+        from linedesk.operate.dead_letters import Choice
+
+        names = ("ids", "cause", "since", "until", "everything", "limit")
+        given = {name: options.pop(name, None) for name in names}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return function(*args, Choice(**chosen), **options)
+
+    return command
+
+
+def acting(function: Callable[..., Any]) -> Any:
+    """Give a command that changes letters its options, and its function the chosen letters.
+
+    More than one is changed only with --yes, or after a question on a terminal. Raises NotDone if
+    there are none, click's Abort, and UsageError in a pipe.
+    """
+
+    @click.argument("ids", nargs=-1, metavar="[ID]...")
+    @option("--limit", type=click.IntRange(1), help="The most letters to take.")
+    @option("--dry-run", is_flag=True, help="Only list the letters that would be changed.")
+    @option("--yes", is_flag=True, help="Do not ask for confirmation.")
+    @json_option
+    @to_act
+    @choosing
+    @wraps(function)
+    def command(own: Opened, choice: Choice, dry_run: bool, yes: bool, **options: bool) -> Any:
+        from linedesk.operate.dead_letters import all_of, found
+        from linedesk.operate.errors import NotDone, Phrase
+
+        if choice.is_open:
+            raise click.UsageError("name the letters: ids, --cause, --since or --until")
+        if choice.ids and (choice.cause or choice.since or choice.until):
+            raise click.UsageError("give either ids, or --cause, --since and --until")
+        rows = all_of(found(own.database[DEADLETTERS], choice), choice)
+        if not rows:
+            raise NotDone(Phrase(NOTHING))
+        if dry_run:
+            _show_list(own, rows, as_json=options["as_json"])
+            click.echo(f"{len(rows)} would be changed", err=True)
+            return None
+        if len(rows) > 1 and not yes:
+            if not sys.stdin.isatty():
+                raise click.UsageError(f"{len(rows)} dead letters match: add --yes")
+            name = str(click.get_current_context().info_name)
+            click.confirm(f"{name.title()} {len(rows)} dead letters?", abort=True, err=True)
+        return function(own, rows, again=choice.everything, **options)
+
+    return command
+
+
+@dead.command("list", cls=Command)
+@shown_option
+@json_option
+@with_database
+@choosing
+def list_letters(own: Opened, choice: Choice, as_json: bool) -> None:
+    """List dead letters, newest first; with --all also replayed ones."""
+    from linedesk.operate.dead_letters import found
+    from linedesk.store.errors import translated
+
+    letters = own.database[DEADLETTERS]
+    rows = found(letters, choice, newest_first=True)
+    _show_list(own, rows, as_json=as_json)
+    if len(rows) == choice.limit:
+        with translated():
+            count = letters.count_documents(choice.query())
+        if count > len(rows):
+            click.echo(f"{len(rows)} of {count} shown; --limit shows more", err=True)
+
+
+def _show_list(own: Opened, letters: Sequence[Document], *, as_json: bool) -> None:
     """Print one line for each letter."""
+    from linedesk.commands.listing import show_rows, who
+    from linedesk.operate.conversation import with_names
+    from linedesk.operate.dead_letters import explained, replayed, summary, what
+    from linedesk.operate.known import known
+
+    rows = with_names(own.database, letters, channel=own.channel)
     if as_json:
-        for letter in letters:
-            echo_json(named(summary(letter), names))
-        return
-
-    def who_of(letter: Letter) -> str:
-        return who(names, letter.get("channel"), letter.get("key"))
-
-    id_ = Column("id", lambda letter: letter["_id"])
-    about = Column("what", lambda letter: known(what(letter)), fold=8)
-    tries = Column("tries", lambda letter: letter.get("attempts", "-"), left_out=2)
-    again = Column("replayed", lambda letter: known(replayed(letter)), left_out=3)
-    show_rows(
-        letters,
-        nothing=NOTHING,
-        narrow=_narrow(id_, about, names),
-        screen=(
-            id_,
-            Column(zoned("last"), lambda letter: moment(letter.get(LAST_AT)), left_out=1),
-            about,
-            Column("who", who_of, fold=WHO_CELLS),
-            Column("cause", lambda letter: explained(letter.get("cause", "-")), fold=CAUSE_CELLS),
-            tries,
-            again,
-        ),
-        pipe=(
-            id_,
-            Column("last", lambda letter: local(letter.get(LAST_AT))),
-            about,
-            Column("key", lambda letter: letter.get("key", "-")),
-            Column("cause", lambda letter: letter.get("cause", "-")),
-            tries,
-            again,
-            Column("name", lambda letter: name_in(names, letter) or "-"),
-        ),
-    )
+        rows = [summary(row) | {"name": row["name"]} for row in rows]
+    columns = {
+        "id": lambda row: row["_id"],
+        "last": lambda row: local(row.get(LAST_AT)),
+        "what": lambda row: known(what(row)),
+        "tries": lambda row: row.get("attempts", "-"),
+        "replayed": lambda row: known(replayed(row)),
+        "who": who,
+        "cause": lambda row: explained(row.get("cause", "-")),
+    }
+    show_rows(rows, columns, nothing=NOTHING, as_json=as_json)
 
 
-def _narrow(id_: Column, about: Column, names: Names) -> tuple[Column, ...]:
-    """The columns for a width of 80: tries and replays are beside the cause."""
+@dead.command("show", cls=Command)
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@option("--text", is_flag=True, help="Also show message texts and error messages.")
+@json_option
+@with_database
+def show_letters(own: Opened, ids: tuple[str, ...], text: bool, as_json: bool) -> None:
+    """Show everything about dead letters except message texts."""
+    from linedesk.operate.conversation import with_names
+    from linedesk.operate.dead_letters import Choice, all_of, found, whole
 
-    def cause(letter: Letter) -> str:
-        tries, again = letter.get("attempts"), replayed(letter)
-        parts = [
-            _replays(again),
-            "" if tries is None else _many_tries(tries),
-            explained(letter.get("cause", "-")),
-        ]
-        return ", ".join(filter(None, parts))
-
-    return (
-        id_,
-        Column(zoned("last"), lambda letter: lately(letter.get(LAST_AT))),
-        about,
-        Column("who", lambda one: who_briefly(names, one.get("channel"), one.get("key"))),
-        Column("cause", cause, fold=CAUSE_CELLS),
-    )
+    choice = Choice(ids=ids)
+    letters = own.database[DEADLETTERS]
+    rows = all_of(found(letters, choice), choice)
+    for row in with_names(own.database, rows, channel=own.channel):
+        letter = whole(letters, row["_id"])
+        if letter is not None:
+            _show_one(letter, row["name"], text=text, as_json=as_json)
 
 
-def _replays(replays: str) -> str:
-    if replays == "-":
-        return ""
-    if replays == "begun":
-        return "replay begun"
-    return f"replayed {replays}"
-
-
-def _many_tries(count: Any) -> str:
-    return ("{count} try" if count == 1 else "{count} tries").format(count=count)
-
-
-def show_one(letter: Letter, names: Names, *, text: bool, as_json: bool) -> None:
+def _show_one(letter: Document, name: str | None, *, text: bool, as_json: bool) -> None:
     """Print everything about a letter; message texts only with `text`."""
-    told = named(summary(letter), names)
+    from linedesk.commands.listing import show_page
+    from linedesk.operate.dead_letters import frames, summary
+
+    told = summary(letter) | {"name": name}
     if text:
-        told |= {name: letter[name] for name in ("document", "effect") if name in letter}
+        told |= {part: letter[part] for part in ("document", "effect") if part in letter}
     traceback = letter.get("traceback")
     told["traceback"] = traceback if text else frames(traceback, id_=str(letter["_id"]))
     if as_json:
@@ -128,164 +183,54 @@ def show_one(letter: Letter, names: Names, *, text: bool, as_json: bool) -> None
         return
     if told["explained"] == told["cause"]:
         del told["explained"]
-    times = {FIRST_AT: local(letter.get(FIRST_AT)), LAST_AT: local(letter.get(LAST_AT))}
-    if letter.get(REPLAYED_AT):
-        times[REPLAYED_AT] = local(letter[REPLAYED_AT])
-    for name, value in (told | times).items():
-        for line in _lines(name, value):
-            click.echo(visible(line))
+    times = (FIRST_AT, LAST_AT, REPLAYED_AT)
+    told |= {time: local(letter[time]) for time in times if letter.get(time)}
+    show_page((label, _lines(value)) for label, value in told.items())
 
 
-def _lines(name: str, value: Any) -> Iterator[str]:
+def _lines(value: Any) -> list[str]:
     if isinstance(value, Mapping):
-        value = "\n" + json.dumps(value, ensure_ascii=False, indent=2, default=plain)
-    elif isinstance(value, str) and "\n" in value:
-        value = "\n" + value
-    yield f"{name:<11} {'-' if value is None else value}"
+        value = json.dumps(value, ensure_ascii=False, indent=2, default=plain)
+    return ["-"] if value is None else str(value).splitlines()
 
 
-NOTHING = "no dead letters match"
-WHO_CELLS, CAUSE_CELLS = 12, 14
-# A terminal shows the progress from this number of letters on.
-MANY = 20
-# The option that replays a refused letter anyway.
-UNLESS = {
-    "again": "--all replays it again",
-    "force": "--force replays it anyway",
-}
+@dead.command("replay", cls=Command)
+@option("--force", is_flag=True, help="Also send messages that may arrive twice.")
+@acting
+def replay(own: Opened, rows: list[Document], again: bool, force: bool, as_json: bool) -> int:
+    """Put dead letters into the queue again, oldest first.
 
+    A replayed event runs its handler again. A replayed send is sent without its handler.
+    """
+    from rich.console import Console
+    from rich.progress import track
 
-def list_letters(settings: Settings, choice: Choice, *, as_json: bool) -> None:
-    """Print the letters, newest first."""
-    with open_database(settings, app_name="linedesk-dead") as database:
-        letters = database[DEADLETTERS]
-        rows = found(letters, choice, newest_first=True)
-        show_list(rows, names_beside(database, rows), as_json=as_json)
-        if choice.limit and len(rows) == choice.limit:
-            with translated():
-                count = letters.count_documents(choice.query())
-            if count > len(rows):
-                told = "{shown} of {count} shown; --limit shows more"
-                click.echo(told.format(shown=len(rows), count=count), err=True)
-    if as_json and not rows:
-        click.echo(NOTHING, err=True)
+    from linedesk.operate.errors import NotReplayed
 
-
-def show_letters(settings: Settings, ids: Sequence[str], *, text: bool, as_json: bool) -> None:
-    """Print everything about each letter; message texts only with `text`."""
-    choice = Choice(ids=ids)
-    with open_database(settings, app_name="linedesk-dead") as database:
-        letters = database[DEADLETTERS]
-        rows = all_of(found(letters, choice), choice)
-        names = names_beside(database, rows)
-        for row in rows:
-            letter = whole(letters, row["_id"])
-            if letter is not None:
-                show_one(letter, names, text=text, as_json=as_json)
-
-
-def replay_letters(
-    settings: Settings, choice: Choice, *, force: bool, dry_run: bool, yes: bool, as_json: bool
-) -> int:
-    """Put the letters into recvq again, oldest first. Returns the exit code."""
-    with open_to_act(settings, app_name="linedesk-dead") as database:
-        letters = database[DEADLETTERS]
-        rows = _some(all_of(found(letters, choice), choice))
-        if not dry_run:
-            _agree(len(rows), _replay_question(len(rows)), yes=yes)
-        replay = _rehearsal(database) if dry_run else _acts(database).replay
-        refused = 0
-        replayed_ids = []
-        for row in _slowly(rows, "replaying"):
-            told = {"id": row["_id"]}
-            try:
-                told["replay"] = replay(row["_id"], again=choice.everything, force=force)
-                replayed_ids.append(row["_id"])
-            except NotReplayed as error:
-                refused += 1
-                told["refused"] = _words(error)
-            _tell(told, as_json=as_json, dry_run=dry_run)
-        waits = _acts(database).waits_for(replayed_ids)
-        if waits and not dry_run:
-            click.echo(waits, err=True)
-    return Exit.FAILED if refused else Exit.OK
-
-
-def drop_letters(
-    settings: Settings, choice: Choice, *, dry_run: bool, yes: bool, as_json: bool
-) -> None:
-    """Delete the letters for good."""
-    with open_to_act(settings, app_name="linedesk-dead") as database:
-        letters = database[DEADLETTERS]
-        rows = _some(all_of(found(letters, choice), choice))
-        if dry_run:
-            show_list(rows, names_beside(database, rows), as_json=as_json)
-            click.echo(f"{len(rows)} would be dropped", err=True)
-            return
-        _agree(len(rows), _drop_question(len(rows)), yes=yes)
-        dropped = _acts(database).drop([row["_id"] for row in rows])
-    click.echo(f"dropped {dropped}")
-
-
-def _some(rows: list[Document]) -> list[Document]:
-    """Return the rows. Raises NotDone if there are none."""
-    if not rows:
-        raise NotDone(Phrase(NOTHING))
-    return rows
-
-
-def _acts(database: Database[Any]) -> Acts:
-    return Acts(database, by=operator(), via="command")
-
-
-def _rehearsal(database: Database[Any]) -> Callable[..., str]:
-    """Return a function that checks a replay and writes nothing."""
-    replaying = Replays(database)
-
-    def rehearse(id_: str, *, again: bool, force: bool) -> str:
-        _, document = replaying.prepared(id_, again=again, force=force)
-        return str(document[EVENT_ID])
-
-    return rehearse
-
-
-def _words(error: NotReplayed) -> str:
-    return f"{error}; {UNLESS[error.unless]}" if error.unless else str(error)
-
-
-# Questions and answers.
-
-
-def _replay_question(count: int) -> str:
-    return f"Replay {count} dead letters?"
-
-
-def _drop_question(count: int) -> str:
-    return f"Drop {count} dead letters?"
-
-
-def _agree(count: int, question: str, *, yes: bool) -> None:
-    """Ask before changing more than one letter. Raises click's Abort, or UsageError in a pipe."""
-    if count <= 1 or yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{count} dead letters match: add --yes")
-    click.confirm(question, abort=True, err=True)
-
-
-def _slowly(rows: list[Document], words: str) -> Iterator[Document]:
-    """Yield the rows; a terminal shows a progress bar if there are many."""
+    acts, done = own.acts, []
     console = Console(stderr=True)
-    with Progress(console=console, disable=len(rows) < MANY or not console.is_terminal) as bar:
-        yield from bar.track(rows, description=words)
+    is_quiet = len(rows) < MANY or not console.is_terminal
+    for row in track(rows, "replaying", console=console, disable=is_quiet):
+        id_ = row["_id"]
+        told = {"id": id_}
+        try:
+            told["replay"] = acts.replay(id_, again=again, force=force)
+            done.append(id_)
+        except NotReplayed as error:
+            told["refused"] = f"{error}; {UNLESS[error.unless]}" if error.unless else str(error)
+        if as_json:
+            echo_json(told)
+        elif "replay" in told:
+            click.echo(f"replayed {id_} as {told['replay']}")
+        else:
+            click.echo(f"linedesk: {id_} not replayed: {told['refused']}", err=True)
+    if waits := acts.waits_for(done):
+        click.echo(waits, err=True)
+    return Exit.OK if len(done) == len(rows) else Exit.FAILED
 
 
-def _tell(told: Mapping[str, str], *, as_json: bool, dry_run: bool) -> None:
-    if as_json:
-        echo_json(told)
-    elif "refused" in told:
-        refusal = "linedesk: {id} not replayed: {refused}"
-        click.echo(refusal.format(id=told["id"], refused=told["refused"]), err=True)
-    else:
-        done = "would replay {id} as {replay}" if dry_run else "replayed {id} as {replay}"
-        click.echo(done.format(id=told["id"], replay=told["replay"]))
+@dead.command("drop", cls=Command)
+@acting
+def drop(own: Opened, rows: list[Document], again: bool, as_json: bool) -> None:
+    """Delete dead letters for good."""
+    click.echo(f"dropped {own.acts.drop([row['_id'] for row in rows])}")

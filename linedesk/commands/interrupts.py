@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -41,27 +40,6 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, _end_at_once)
-
-
-@contextmanager
-def until_ctrl_c() -> Iterator[threading.Event]:
-    """For a command that runs until Ctrl-C: it sets the event; a second Ctrl-C exits at once.
-
-    An exception instead could be swallowed inside a library's callback.
-    """
-    over = threading.Event()
-
-    def handle(number: int, frame: object) -> None:
-        if over.is_set():
-            raise KeyboardInterrupt
-        over.set()
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        with suppress(KeyboardInterrupt):
-            yield over
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

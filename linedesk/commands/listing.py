@@ -1,154 +1,105 @@
-"""Lists and pages for operators: a table as wide as the terminal, and tabs in a pipe.
+"""The output of commands: lists and pages that wrap at the terminal's width.
 
-On a terminal an id is never cut or folded: other columns fold, and the least important are left
-out. A pipe gets every column in full.
+A line breaks between two cells, and within one only if it is wider than the terminal: no figure and
+no id is cut. Without a terminal a line has WIDTH columns. Programs take --json.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from linedesk.operate.format import one_line, tabbed, visible
+from linedesk.operate.format import echo_json, one_line
 
-GAP = 1
-LABEL_WIDTH = 13
-# A terminal of fewer columns gets the columns `narrow`.
-NARROW_BELOW = 100
+GAP = "  "
+WIDTH = 200
+
+Columns = Mapping[str, Callable[[Any], object]]
+"""The cell of a row, by the head of its column. The widest column is the last."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column: its head, and its cell of a row."""
-
-    head: str
-    cell: Callable[[Any], object]
-    fold: int = 0
-    """The least width to which it may be folded; 0: it is never folded."""
-    left_out: int = 0
-    """On a narrow terminal columns with the highest number are left out first; 0: it stays."""
-    style: Callable[[Any], str] = lambda row: ""
+def width() -> int:
+    """The columns of a line."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
 
 
 def show_rows(
-    rows: Sequence[Any],
-    *,
-    screen: Sequence[Column],
-    narrow: Sequence[Column] = (),
-    pipe: Sequence[Column],
-    nothing: str,
+    rows: Sequence[Any], columns: Columns, *, nothing: str, as_json: bool = False
 ) -> None:
-    """Print one line for each row, with the columns for a terminal or those for a pipe.
-
-    A narrow terminal gets the columns `narrow`, if there are any. Without rows `nothing` is printed
-    to stderr, and a terminal gets no heading.
-    """
+    """Print a heading and the rows, or a line of JSON each; without rows `nothing`, on stderr."""
+    for row in rows if as_json else ():
+        echo_json(row)
     if not rows:
         click.echo(nothing, err=True)
-    if not sys.stdout.isatty():
-        click.echo(tabbed(column.head for column in pipe))
-        for row in rows:
-            click.echo(tabbed(column.cell(row) for column in pipe))
+    if as_json or not rows:
         return
-    if not rows:
-        return
-    console = Console()
-    columns = narrow if narrow and console.width < NARROW_BELOW else screen
-    table, width = _table(rows, columns, console.width)
-    # A table that is too wide is folded by the terminal: an id is not cut.
-    Console(width=max(width, console.width)).print(table)
+    heads = [Text(head, "bold") for head in columns]
+    lines = [heads, *([_text(cell(row)) for cell in columns.values()] for row in rows)]
+    widths = [max(cell.cell_len for cell in cells) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        show(flowed([*map(_padded, line[:-1], widths), line[-1]], width()))
 
 
-def show_page(told: Iterable[tuple[str, Iterable[str]]]) -> None:
-    """Print labels and their lines, folded to the width of a terminal; a pipe gets whole lines."""
-    lines_of = [(label, list(lines)) for label, lines in told]
-    if not sys.stdout.isatty():
-        for label, lines in lines_of:
-            for n, line in enumerate(lines):
-                click.echo(f"{padded('' if n else label, LABEL_WIDTH)} {visible(line)}".rstrip())
-        return
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=LABEL_WIDTH)
-    table.add_column(overflow="fold")
+def show_page(told: Iterable[tuple[str, Iterable[object]]]) -> None:
+    """Print labels with their lines."""
+    show(page_lines(told, width()))
+
+
+def page_lines(told: Iterable[tuple[str, Iterable[object]]], columns: int) -> Iterator[Text]:
+    """The labels, with their lines beside them."""
+    lines_of = [(Text(label, "bold"), [*map(_text, lines)]) for label, lines in told]
+    beside = max(label.cell_len for label, _ in lines_of)
     for label, lines in lines_of:
-        table.add_row(Text(label, style="bold"), Text(visible("\n".join(lines))))
-    Console().print(table)
+        room = columns - beside - len(GAP)
+        parts = [part for line in lines for part in flowed(line.split(GAP), room)]
+        for n, part in enumerate(parts or [Text()]):
+            yield Text(GAP).join([_padded(Text() if n else label, beside), part])
 
 
-def padded(text: str, width: int) -> str:
-    """The text with spaces up to this width; a Japanese character takes two columns."""
-    return text + " " * max(0, width - cell_len(text))
+def flowed(cells: Iterable[Text], columns: int) -> list[Text]:
+    """The cells on as few lines as they need; all lines but the first are indented."""
+    lines: list[Text] = []
+    for cell in cells:
+        if lines and lines[-1].cell_len + len(GAP) + cell.cell_len <= columns:
+            lines[-1] = Text(GAP).join([lines[-1], cell])
+            continue
+        for part in cell.wrap(Console(), columns - len(GAP)):
+            lines.append(Text.assemble(GAP, part) if lines else part)
+    return lines
 
 
-def _table(rows: Sequence[Any], columns: Sequence[Column], width: int) -> tuple[Table, int]:
-    """Return the table and its width."""
-    cells = {column.head: [one_line(column.cell(row)) for row in rows] for column in columns}
-    natural = {
-        head: max(map(cell_len, [head, *column_cells])) for head, column_cells in cells.items()
-    }
-    shown = _that_fit(columns, natural, width)
-    widths = _widths(shown, natural, width)
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for column in shown:
-        table.add_column(column.head, width=widths[column.head], overflow="fold")
-    for n, row in enumerate(rows):
-        table.add_row(*(Text(cells[one.head][n], style=one.style(row)) for one in shown))
-    return table, _sum(widths.values())
+def show(lines: Iterable[Text]) -> None:
+    """Print lines, with colours on a terminal."""
+    console = Console()
+    for line in lines:
+        line.rstrip()
+        console.print(line, soft_wrap=True)
 
 
-def _that_fit(columns: Sequence[Column], natural: dict[str, int], width: int) -> Sequence[Column]:
-    shown = list(columns)
-    while _sum(_least(one, natural) for one in shown) > width:
-        first = max(shown, key=lambda one: one.left_out)
-        if not first.left_out:
-            break
-        shown.remove(first)
-    return shown
+def _text(cell: object) -> Text:
+    return cell if isinstance(cell, Text) else Text(one_line(cell))
 
 
-def _least(column: Column, natural: dict[str, int]) -> int:
-    return min(column.fold or natural[column.head], natural[column.head])
+def _padded(cell: Text, columns: int) -> Text:
+    """The cell with spaces up to this width; a Japanese character takes two columns."""
+    cell.pad_right(columns - cell.cell_len)
+    return cell
 
 
-def _widths(shown: Sequence[Column], natural: dict[str, int], width: int) -> dict[str, int]:
-    """Give the rest of the width to the columns that would fold, from left to right."""
-    widths = {one.head: _least(one, natural) for one in shown}
-    left = width - _sum(widths.values())
-    for head in widths:
-        more = min(max(0, left), natural[head] - widths[head])
-        widths[head] += more
-        left -= more
-    return widths
-
-
-def _sum(widths: Iterable[int]) -> int:
-    found = list(widths)
-    return sum(found) + GAP * (len(found) - 1)
-
-
-def moment(at: datetime | None) -> str:
-    """Day and time in this machine's zone, which the column's head names."""
-    return at.astimezone().strftime("%m-%d %H:%M:%S") if at is not None else "-"
-
-
-def lately(at: datetime | None) -> str:
-    """The same for a narrow terminal: today's moments without the day, others without seconds."""
-    if at is None:
+def who(row: Mapping[str, Any]) -> str:
+    """The conversation of a row with channel, key and name: its name in LINE and its id."""
+    if not row.get("key"):
         return "-"
-    own = at.astimezone()
-    is_today = own.date() == datetime.now(own.tzinfo).date()
-    return own.strftime("%H:%M:%S" if is_today else "%m-%d %H:%M")
+    id_ = "/".join(str(row[part]) for part in ("channel", "key") if row.get(part))
+    return " ".join(filter(None, (row.get("name"), id_)))
 
 
-def zoned(head: str) -> str:
-    """The head of a column of moments, with the zone."""
-    return f"{head} ({datetime.now().astimezone().tzname()})"
+def endpoint_words(endpoint: object) -> str:
+    """An endpoint of LINE without the common prefix: `reply`, `push`, `profile/{}`."""
+    return str(endpoint or "-").removeprefix("/v2/bot/").removeprefix("message/")

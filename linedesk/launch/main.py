@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any
 import click
 from click import option
 
-from linedesk.commands.backup_commands import export_command, import_command
-from linedesk.commands.conversation_commands import conversation
-from linedesk.commands.dead_commands import dead
+from linedesk.commands.audit import audit
+from linedesk.commands.backup import export_command, import_command
+from linedesk.commands.calls import calls
+from linedesk.commands.conversation import conversation
+from linedesk.commands.dead import dead
 from linedesk.commands.failure import Command, Speaking
-from linedesk.commands.operator_commands import OPERATOR_COMMANDS
 from linedesk.commands.options import config_option, set_up_logging, verbose_option, with_settings
+from linedesk.commands.orders import accept, pause, release, resume
+from linedesk.commands.removed import history, scheduler
+from linedesk.commands.status import status
+from linedesk.commands.tail import tail
+from linedesk.commands.trace import trace
 
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings
@@ -181,23 +187,6 @@ def worker(settings: Settings, command: str | None) -> int:
     return worker_process(settings, command=command)
 
 
-@linedesk.command(cls=Command, hidden=True)
-@with_settings
-def scheduler(settings: Settings) -> None:
-    """Print what to do instead: the dispatcher fires timers."""
-    from linedesk.settings.errors import SettingsError
-
-    # The unit of an earlier release does not restart a process that ends with this exit code.
-    raise SettingsError(
-        [
-            (
-                "the dispatcher fires timers: run `systemctl disable --now linedesk-scheduler` and "
-                "delete SCHEDULER from the settings"
-            )
-        ]
-    )
-
-
 @linedesk.command(cls=Command)
 @with_settings
 def console(settings: Settings) -> int:
@@ -329,9 +318,7 @@ def doctor(config_path: Path | None, verbose: bool, no_line: bool, **wish: bool)
     return run_doctor(os.environ, config_path, wanted)
 
 
-linedesk.add_command(dead)
-linedesk.add_command(conversation)
-linedesk.add_command(export_command)
-linedesk.add_command(import_command)
-for operators in OPERATOR_COMMANDS:
-    linedesk.add_command(operators)
+OPERATOR_COMMANDS = (status, tail, trace, calls, pause, resume, release, accept, audit)
+OTHERS = (dead, conversation, export_command, import_command, scheduler, history)
+for command in (*OPERATOR_COMMANDS, *OTHERS):
+    linedesk.add_command(command)

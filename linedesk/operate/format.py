@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any
@@ -132,8 +132,3 @@ def visible(text: str) -> str:
 def one_line(value: object) -> str:
     """Return the visible text of a value, on one line and without tabs."""
     return visible(str(value)).replace("\t", " ").replace("\n", " ")
-
-
-def tabbed(cells: Iterable[object]) -> str:
-    """Return one row for a pipe."""
-    return "\t".join(one_line(cell) for cell in cells)

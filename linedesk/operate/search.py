@@ -1,14 +1,13 @@
-"""The search for a word, and the latest rows of a conversation.
+"""The search for a word, and what a word in a command means.
 
 A word is an id of a user, group, room, event, message, dead letter or timer, LINE's request id, the
-start of an id or its short form on a screen, or a part of a name in LINE. recvq has no index by
-conversation, so only its newest documents are searched, and the page says how many.
+start of an id or its short form on a screen, or a part of a name in LINE.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -16,7 +15,6 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.operate import dead_letters
-from linedesk.operate.calls import LISTED
 from linedesk.operate.conversation import (
     ELLIPSIS,
     MOST_NAMED,
@@ -28,32 +26,22 @@ from linedesk.operate.conversation import (
     shown_name,
     starting,
     with_id,
-    with_names,
 )
 from linedesk.operate.errors import NotOneConversation
 from linedesk.operate.events.tracing import by_index, by_looking, by_start
-from linedesk.operate.reading import newest_rows, of_key, reported
+from linedesk.operate.reading import reported
 from linedesk.store.control import PAUSE, Scope
 from linedesk.store.documents import (
-    CALLS,
     CONTROL,
     CONVERSATIONS,
     HELD,
-    JOBS,
     RECVQ,
-    Document,
-    name_of,
 )
 from linedesk.store.errors import translated
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
-# Some 5 MB of documents, and 2 MB of rows: a few hundredths of a second each.
+# Some 5 MB: a few hundredths of a second.
 NEWEST_DOCUMENTS = 5_000
-NEWEST_ROWS = 10_000
-LOOKED: Mapping[str, Sequence[Mapping[str, Any]]] = {
-    RECVQ: [{"$limit": NEWEST_DOCUMENTS}],
-    **dict.fromkeys((JOBS, CALLS), newest_rows(NEWEST_ROWS)),
-}
 READ_SECONDS = 10.0
 MOST_FOUND = 50
 SHOWN = {EVENT_ID: 1, ACCEPT_TIME: 1, "unsent": 1, "event.type": 1, "event.message.type": 1}
@@ -72,18 +60,6 @@ class Hit:
     """user, group or room of a conversation; the type of an event."""
     at: datetime | None = None
     """The last record of the conversation, or the arrival of the event."""
-
-
-@dataclass(frozen=True)
-class Recent:
-    """The latest rows of one conversation, the newest first, without texts."""
-
-    events: list[Document]
-    """Of recvq and `held`: eventId, acceptTime, what, held."""
-    runs: list[Document]
-    calls: list[Document]
-    looked: Mapping[str, int] = field(default_factory=dict)
-    """How many of the newest documents of each collection were searched."""
 
 
 @dataclass(frozen=True)
@@ -205,8 +181,17 @@ def is_seen(database: Database[Any], scope: Scope) -> bool:
         return (
             database[CONVERSATIONS].find_one({"_id": str(scope)}, {"_id": 1}) is not None
             or database[HELD].find_one(whose, {"_id": 1}) is not None
-            or bool(_newest(database, RECVQ, whose, {"_id": 1}))
+            or _is_in_queue(database, whose)
         )
+
+
+def _is_in_queue(database: Database[Any], whose: Mapping[str, Any]) -> bool:
+    """Whether an event of it is among the newest documents of recvq."""
+    stages: list[Mapping[str, Any]] = [
+        *({"$limit": NEWEST_DOCUMENTS}, {"$match": whose}),
+        *({"$limit": 1}, {"$project": {"_id": 1}}),
+    ]
+    return bool(list(reported(database, RECVQ).aggregate(stages, hint={"$natural": -1})))
 
 
 def key_of(database: Database[Any], word: str, *, channel: str) -> str:
@@ -221,62 +206,3 @@ def key_of(database: Database[Any], word: str, *, channel: str) -> str:
         if error.found:
             raise
         return word.rpartition("/")[2]
-
-
-def recent(database: Database[Any], id_: str) -> Recent:
-    """Return the latest rows of `<channel>/<key>`. Raises StoreUnavailable."""
-    channel, _, key = id_.partition("/")
-    whose = {"channel": channel, "key": key}
-    with translated(), pymongo.timeout(READ_SECONDS):
-        stored = _newest(database, RECVQ, whose, SHOWN)
-        held = list(database[HELD].find(whose).sort("n", 1).limit(MOST_FOUND))
-        return Recent(
-            events=_events(stored, held),
-            runs=_newest(database, JOBS, whose, {"_id": 0}),
-            # A row of `calls` has no channel.
-            calls=with_names(
-                database, _newest(database, CALLS, of_key(key), LISTED), channel=channel
-            ),
-            looked={RECVQ: NEWEST_DOCUMENTS, JOBS: NEWEST_ROWS, CALLS: NEWEST_ROWS},
-        )
-
-
-def _newest(
-    database: Database[Any],
-    collection: str,
-    wanted: Mapping[str, Any],
-    shown: Mapping[str, Any],
-) -> list[Document]:
-    stages: list[Mapping[str, Any]] = [
-        *LOOKED[collection],
-        {"$match": wanted},
-        {"$limit": MOST_FOUND},
-        {"$project": shown},
-    ]
-    rows = reported(database, collection).aggregate(stages, hint={"$natural": -1})
-    return list(rows)
-
-
-def _events(stored: list[Document], held: list[Document]) -> list[Document]:
-    """Return each event once, with its reason where it waits in `held`."""
-    documents = {row["_id"]: row for row in stored}
-    for row in held:
-        document = row.get("document")
-        if row["_id"] not in documents and isinstance(document, Mapping):
-            documents[row["_id"]] = {**document, "_id": row["_id"]}
-    why = {row["_id"]: row.get("why") for row in held}
-    told = [
-        {
-            EVENT_ID: name_of(document),
-            "at": document.get(ACCEPT_TIME),
-            "what": dead_letters.what({"document": document}),
-            "held": why.get(id_),
-        }
-        for id_, document in documents.items()
-    ]
-    return sorted(told, key=_when, reverse=True)
-
-
-def _when(row: Mapping[str, Any]) -> float:
-    at = row["at"]
-    return at.timestamp() if isinstance(at, datetime) else 0.0

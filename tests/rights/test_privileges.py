@@ -20,12 +20,9 @@ from dispatcher.lease import Lease
 from frontdesk import recvq
 from frontdesk.errors import NotStored
 from jobworker.record.dead_letters import Ageing
-from linedesk.commands.conversation import show_conversation
-from linedesk.commands.dead import drop_letters, list_letters, replay_letters, show_letters
 from linedesk.launch import main
 from linedesk.launch.dispatcher import make_feed
 from linedesk.operate.acts import Acts, Head, OperatorControl
-from linedesk.operate.dead_letters import Choice
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.status_row import StatusRow
@@ -177,18 +174,22 @@ def test_both_feeds_bring_what_was_stored(
         assert document["_id"] in taken
 
 
+def run(guarded: Guarded, who: str, *arguments: str) -> str:
+    """The output of a command by the user of this name."""
+    uri = guarded.uri_of(who)
+    answer = CliRunner().invoke(main.linedesk, [*arguments, "--json"], env={"MONGODB_URI": uri})
+    assert answer.exit_code == 0, answer.output
+    return answer.stdout
+
+
 def test_an_operator_reads_all_that_the_commands_show(
-    guarded: Guarded, admin: Database[Any], capsys: pytest.CaptureFixture[str]
+    guarded: Guarded, admin: Database[Any]
 ) -> None:
     admin["deadletters"].insert_one({"_id": "letter-1", "cause": "handler: planted", **LETTER})
     admin["conversations"].insert_one({"_id": "main/U1", **CONVERSATION})
-    settings = guarded.settings(guarded.uri_of("operator"))
-    list_letters(settings, Choice(), as_json=True)
-    show_letters(settings, ["letter-1"], text=True, as_json=True)
-    show_conversation(settings, "main/U1", text=True, as_json=True)
-    shown = capsys.readouterr().out
-    assert shown.count("letter-1") >= 2
-    assert "main/U1" in shown
+    assert "letter-1" in run(guarded, "operator", "dead", "list")
+    assert "letter-1" in run(guarded, "operator", "dead", "show", "letter-1", "--text")
+    assert "main/U1" in run(guarded, "operator", "conversation", "show", "main/U1", "--text")
 
 
 def test_the_console_s_user_replays_and_drops_dead_letters(
@@ -196,10 +197,8 @@ def test_the_console_s_user_replays_and_drops_dead_letters(
 ) -> None:
     for name in ("letter-2", "letter-3"):
         admin["deadletters"].insert_one({"_id": name, "document": a_document(name), **LETTER})
-    settings = guarded.settings(guarded.uri_of("console"))
-    one, other = Choice(ids=["letter-2"]), Choice(ids=["letter-3"])
-    assert not replay_letters(settings, one, force=False, dry_run=False, yes=True, as_json=True)
-    drop_letters(settings, other, dry_run=False, yes=True, as_json=True)
+    run(guarded, "console", "dead", "replay", "letter-2")
+    run(guarded, "console", "dead", "drop", "letter-3")
     assert admin[RECVQ].find_one({"eventId": "replay:letter-2:1"}) is not None
     assert admin["deadletters"].find_one({"_id": "letter-3"}) is None
 

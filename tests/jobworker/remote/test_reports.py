@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from linedesk import Bot
-from linedesk.commands import status
+from linedesk.commands.listing import WIDTH, page_lines
+from linedesk.commands.screen import sections
 from linedesk.operate.overview import Read, put_together
 from linesim import Sim
 from tests.jobworker.remote.remote_room import a_room, a_worker, amqp, are_working, leave
@@ -22,7 +23,9 @@ from tests.waiting import eventually
 def shown(room: Room) -> str:
     row = a_dispatcher(broker=room.desk.broker(), workers=room.desk.workers())
     read = Read(rows=[a_desk(), row], pauses=[], calls=[], letters=[], replays=0)
-    return "\n".join(status.plain(list(status.sections(put_together(read, now=NOW)))))
+    return "\n".join(
+        line.plain for line in page_lines(sections(put_together(read, now=NOW)), WIDTH)
+    )
 
 
 def test_a_leader_reports_its_workers_their_jobs_and_the_broker(

@@ -201,7 +201,7 @@ def test_the_page_shows_everything_except_texts(show: Run) -> None:
     assert page["data"] == ['{"at": {"hour": 8}, "名前": "はな"}']
     again, ask = page["timers"]
     assert re.match(r'again  20.* due 5 min.* ago  \{"asked": 1\}$', again)
-    assert re.match(r"ask    20.* in 2 h \d min  every day at 08:30 Asia/Tokyo$", ask)
+    assert re.match(r"ask  20.* in 2 h \d min  every day at 08:30 Asia/Tokyo$", ask)
     assert re.match(r"2 waiting, oldest from .* \(3 min.* ago\), 1 tried$", page["outbox"][0])
     assert re.match(
         r"2 documents, the first held since .* \(1 h.* ago\) \(slow\)$", page["held"][0]
@@ -320,7 +320,7 @@ def test_a_record_that_a_person_has_changed_is_shown(show: Run, people: Database
     assert lines_of(show("z/odd"))["timers"][0].startswith("x  20")
 
 
-def test_a_terminal_gets_a_folded_page_without_control_characters(
+def test_a_terminal_gets_a_wrapped_page_without_control_characters(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -114,10 +115,10 @@ def test_a_list_names_the_newest_first_and_shows_no_text(run: Run, letters: Any)
     named = {"_id": "main/U花子", "profile": {"displayName": "花子"}}
     letters.conversations.insert_one(named)
     lines = run("list").stdout.splitlines()
-    rows = [line.split("\t") for line in lines]
+    rows = [re.split("  +", line) for line in lines]
     assert [row[0] for row in rows] == ["id", "01NEW", "01S/0", "01OLD"]
-    assert rows[1][2:] == ["message text", "U花子", "handler: ValueError", "3", "-", "花子"]
-    assert rows[2][2:5] == ["send push", "U太郎", "quota"]
+    assert rows[1][2:] == ["message text", "3", "-", "花子 main/U花子", "handler: ValueError"]
+    assert rows[2][2:6] == ["send push", "3", "-", "main/U太郎"]
     assert datetime.fromisoformat(rows[1][1]) == (NOW - timedelta(hours=1)).replace(microsecond=0)
     assert SECRET not in str(lines)
 
@@ -172,7 +173,7 @@ def test_a_list_reads_by_its_index_and_only_what_it_shows(database: Database[Any
 def test_show_hides_message_texts(run: Run, letters: Any) -> None:
     told = run("show", "01NEW").stdout
     assert "handler: ValueError" in told
-    assert '  File "/srv/bot.py", line 7, in order\n    return int(text)' in told
+    assert re.search(r' File "/srv/bot.py", line 7, in order\n +return int\(text\)\n', told)
     assert SECRET not in told
     assert "ValueError: invalid" not in told
 
@@ -237,7 +238,7 @@ def test_a_replay_puts_the_letters_back_the_oldest_first(run: Run, letters: Any)
         "replayed 01NEW as replay:01NEW:1",
     ]
     assert queue(letters) == ["replay:01OLD:1", "replay:01NEW:1"]
-    assert [line.split("\t")[0] for line in run("list").stdout.splitlines()] == ["id", "01S/0"]
+    assert [line.split()[0] for line in run("list").stdout.splitlines()] == ["id", "01S/0"]
 
 
 def test_a_replay_into_a_pause_says_that_it_waits(run: Run, letters: Any) -> None:
@@ -251,8 +252,8 @@ def test_a_replay_into_a_pause_says_that_it_waits(run: Run, letters: Any) -> Non
 def test_a_dry_run_writes_nothing_and_tells_all(run: Run, letters: Any) -> None:
     before = list(letters.deadletters.find())
     told = run("replay", "--since", "9d", "--dry-run").stdout
-    assert "would replay 01S/0 as replay:01S/0:1" in told
-    assert "3 would be dropped" in run("drop", "--since", "9d", "--dry-run").stderr
+    assert "01S/0 " in told
+    assert "3 would be changed" in run("drop", "--since", "9d", "--dry-run").stderr
     assert list(letters.deadletters.find()) == before
     assert queue(letters) == []
 
@@ -282,8 +283,8 @@ def test_the_replay_of_a_timer_that_mongodb_refused_sets_it(
     effect = a_timer(NOW)
     letter = of_effect(effect, "main/U花子", cause="MongoDB refuses the row: 121", attempts=1)
     DeadLetters(lead(Committer(database)), is_unsent=lambda document: False).write(letter)
-    row = run("list").stdout.splitlines()[1].split("\t")
-    assert row[2:5] == ["timer", "U花子", "MongoDB refuses the row: 121"]
+    row = re.split("  +", run("list").stdout.splitlines()[1])
+    assert [row[2], *row[5:]] == ["timer", "main/U花子", "MongoDB refuses the row: 121"]
     assert SECRET not in run("show", "E1/timer/egg").stdout
     run("replay", "E1/timer/egg")
     (document,) = database.recvq.find()
@@ -322,7 +323,7 @@ def test_a_letter_that_a_person_has_changed_is_shown_and_refused_in_words(
     run: Run, database: Database[Any], changed: dict[str, Any]
 ) -> None:
     database.deadletters.insert_one({"_id": "odd", "lastAt": NOW, **changed})
-    assert run("list").stdout.splitlines()[1].startswith("odd\t")
+    assert run("list").stdout.splitlines()[1].startswith("odd  ")
     assert run("show", "odd", "--text").stdout.startswith("id ")
     assert "linedesk: odd not replayed: it" in run("replay", "odd", code=1).stderr
     assert queue(database) == []
@@ -373,13 +374,6 @@ def test_a_terminal_is_asked_before_more_than_one_is_dropped(
     shown = on_a_terminal(environ, "drop", "--cause", "Value", typed=typed)
     assert "Drop 2 dead letters? [y/N]" in shown
     assert len(ids(letters)) == left
-
-
-def test_a_terminal_gets_a_table_with_whole_ids(environ: dict[str, str], letters: Any) -> None:
-    shown = on_a_terminal(environ, "list")
-    assert "\t" not in shown
-    assert "01NEW" in shown
-    assert "U花子" in shown
 
 
 def on_a_terminal(environ: dict[str, str], *arguments: str, typed: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The operators' commands: status, tail, trace, calls, pause, resume, release, audit, history."""
+"""The operators' commands: status, tail, trace, calls, pause, resume, release, audit."""
 
 from __future__ import annotations
 
@@ -18,20 +18,15 @@ from click.testing import CliRunner, Result
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 from rich.cells import cell_len
-from rich.text import Text
 
-from linedesk.commands import pause
-from linedesk.commands.operator_commands import OPERATOR_COMMANDS
-from linedesk.commands.people import shortened, who
-from linedesk.commands.status import fitted, plain, sections
-from linedesk.commands.tail import Came, coming, line, told
+from linedesk.commands import following, orders
+from linedesk.commands.following import Came
+from linedesk.commands.tail import line, told
 from linedesk.launch import main
 from linedesk.operate import acts
 from linedesk.operate.dead_letters import explained
 from linedesk.operate.format import local
-from linedesk.operate.overview import Read, put_together
 from linedesk.runtime.exit_codes import Exit
-from linedesk.settings.settings import load_settings
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
@@ -94,18 +89,9 @@ def run(environ: dict[str, str]) -> Run:
 
 
 @pytest.fixture
-def order(
-    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
-    """The output of `pause` or `resume` without waiting for a dispatcher."""
-    monkeypatch.setenv("SUDO_USER", environ["SUDO_USER"])
-
-    def run(act: Callable[..., object], word: str | None = None, **wishes: Any) -> str:
-        wanted = {"why": "", "as_json": False, **wishes}
-        act(load_settings(environ), word, obey_seconds=0.0, **wanted)
-        return capsys.readouterr().out
-
-    return run
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pause and resume do not wait for a dispatcher's confirmation."""
+    monkeypatch.setattr(orders, "OBEY_SECONDS", 0.0)
 
 
 @contextmanager
@@ -144,7 +130,7 @@ def test_status_tells_that_the_month_is_closed(run: Run, database: Database[Any]
     month = {"quotaMessages": 500, "quotaUsedMessages": 501}
     with processes(database, figures={**month, "quotaClosedSinceSeconds": since.timestamp()}):
         shown = run("status", code=1).stdout
-    assert f"quota 501 of 500, closed since {local(since)}" in shown
+    assert "quota 501 of 500\n" in shown
     assert f"✕ Critical: quota: LINE takes no push since {local(since)}" in shown
 
 
@@ -185,11 +171,9 @@ def test_status_exits_with_1_at_a_critical_problem(run: Run) -> None:
     assert "✕ Critical: dispatcher: no dispatcher is running → " in shown
 
 
-def test_a_pause_alone_is_no_failure(
-    run: Run, order: Callable[..., str], database: Database[Any]
-) -> None:
+def test_a_pause_alone_is_no_failure(run: Run, at_once: None, database: Database[Any]) -> None:
     with processes(database, paused=[{"channel": "other", "key": None}]):
-        order(pause.pause, "other/U1", why="a try", yes=True)
+        run("pause", "other/U1", "--why", "a try", "--yes")
         shown = run("status").stdout
         run("resume", "other/U1", "--json")
     assert "▲ Warning: paused: other/U1 since" in shown
@@ -215,23 +199,7 @@ def test_status_shows_for_how_long_a_conversation_waits_and_which_try_it_is_at(
     assert re.search(pattern, shown), shown
 
 
-def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
-    stuck = [{"channel": "main", "key": f"U{n}", "since": ago(999), "why": "x"} for n in range(20)]
-    doing = [{"name": f"worker-{n}", "doing": "handler", "since": ago(n)} for n in range(20)]
-    letters = [{"_id": str(n), "lastAt": NOW, "cause": "x"} for n in range(10)]
-    rows = [a_desk(), a_dispatcher(waiting=stuck, threads=doing)]
-    causes = [{"_id": "x", "count": 10, "lately": 10, "lastAt": NOW}]
-    read = Read(rows, [], calls=[a_call()] * 20, letters=letters, replays=0, causes=causes)
-    seen = put_together(read, now=NOW)
-    for height in (40, 24):
-        lines = list(plain(fitted(seen, height=height, width=80)))
-        assert height - 6 <= len(lines) <= height
-    assert len(list(plain(list(sections(seen))))) > 50
-    words = Text(f"main/{HANAKO}: 待 main/U花子", "red")
-    assert shortened(words).plain == "main/U11111111…: 待 main/U花子"
-
-
-# trace, calls, history, conversation recent
+# trace, calls, conversation recent
 
 
 def test_trace_tells_the_story_and_no_text(run: Run) -> None:
@@ -266,33 +234,38 @@ def test_calls_are_narrowed_and_the_newest_come_first(
 
 
 def test_calls_for_people_are_columns_with_names(run: Run) -> None:
-    head, first, *_ = (text.split("\t") for text in run("calls").stdout.splitlines())
-    assert len(head) == len(first)
-    assert first[1:4] == ["POST /v2/bot/profile", "no answer", "90 ms"]
+    head, first, *_ = run("calls").stdout.splitlines()
+    heads = ["at", "call", "status", "took", "event", "try", "who", "request id", "reason"]
+    assert re.split("  +", head) == heads
+    cells = ["profile", "no answer", "90 ms", "01E", "1", f"花子 main/{HANAKO}", "-", "-"]
+    assert re.split("  +", first)[1:] == cells
 
 
-def test_history_and_a_conversations_last_days_are_told(run: Run) -> None:
-    shown = run("history").stdout.splitlines()
-    assert len(shown) == 2
-    assert shown[1].split()[2:4] == ["5", "-"]
-    assert jsons(run("history", "--json"))[0]["queueDocuments"] == 5
+def test_a_removed_command_says_what_to_do(run: Run) -> None:
+    answer = run("history", "--hours", "6", "--json", code=1)
+    assert answer.stdout == ""
+    assert "`history` was removed: see the curves of `linedesk console`" in answer.stderr
+
+
+def test_a_conversations_newest_events_are_told_with_results_and_answers(run: Run) -> None:
     recent = run("conversation", "recent", "花子").stdout
-    assert "message text  01E" in recent
-    assert "newest 5,000 of recvq" in recent
-    assert (
-        jsons(run("conversation", "recent", HANAKO, "--json"))[0]["events"][0]["eventId"] == "01E"
-    )
+    assert "message text  01E  answered: " in recent
+    assert "  reply sent: LINE answered 200\n" in recent
+    (told,) = jsons(run("conversation", "recent", HANAKO, "--json"))
+    assert [event["eventId"] for event in told["events"]] == ["01E"]
+    assert told["events"][0]["outcome"]["stands"] == "answered"
 
 
 # pause, resume, release, audit
 
 
 def test_a_pause_is_ordered_and_the_missing_confirmation_is_shown(
-    run: Run, order: Callable[..., str], database: Database[Any]
+    run: Run, at_once: None, database: Database[Any]
 ) -> None:
-    shown = order(pause.pause, "花子", why="too loud")
+    shown = run("pause", "花子", "--why", "too loud").stdout
     assert shown == f"paused main/{HANAKO}\n{NOT_CONFIRMED}; the pause takes effect when one runs\n"
-    assert order(pause.pause, f"main/{HANAKO}").startswith(f"main/{HANAKO} was already paused\n")
+    again = run("pause", f"main/{HANAKO}").stdout
+    assert again.startswith(f"main/{HANAKO} was already paused\n")
     (row,) = database.control.find({}, {"_id": 0, "at": 0})
     assert row["why"] == "too loud"
     (told,) = jsons(run("resume", "--json", code=1))
@@ -308,18 +281,18 @@ def test_a_pause_is_ordered_and_the_missing_confirmation_is_shown(
 
 
 def test_a_pause_that_the_dispatcher_tells_of_is_obeyed(
-    run: Run, order: Callable[..., str], database: Database[Any]
+    run: Run, at_once: None, database: Database[Any]
 ) -> None:
     with processes(database, paused=[{"channel": None, "key": None}]):
         (told,) = jsons(run("pause", "--json", "--yes"))
         assert (
-            order(pause.resume, "all")
+            run("resume", "all").stdout
             == f"resumed all\n{NOT_CONFIRMED}; the pause ends when one runs\n"
         )
     assert told == {"paused": "all", "isNew": True, "obeyed": True}
     # Without a dispatcher no pause is confirmed.
-    order(pause.pause, yes=True)
-    told = json.loads(order(pause.resume, as_json=True))
+    run("pause", "--yes")
+    (told,) = jsons(run("resume", "--json"))
     assert (told["wasPaused"], told["obeyed"]) == (True, False)
 
 
@@ -355,14 +328,15 @@ def test_an_unknown_word_pauses_nothing(run: Run, database: Database[Any]) -> No
 
 @pytest.mark.parametrize("seen", ["recvq", "held", None])
 def test_a_conversation_is_paused_from_its_first_event_on_or_with_yes(
-    order: Callable[..., str], database: Database[Any], seen: str | None
+    run: Run, at_once: None, database: Database[Any], seen: str | None
 ) -> None:
     key = f"U9{seen}"
     if seen is not None:
         event = {"_id": ObjectId(), "channel": "main", "key": key, "eventId": key, "n": 1}
         database[seen].insert_one(event)
     try:
-        assert order(pause.pause, f"main/{key}", yes=seen is None).startswith(f"paused main/{key}")
+        wished = ["--yes"] if seen is None else []
+        assert run("pause", f"main/{key}", *wished).stdout.startswith(f"paused main/{key}")
     finally:
         database.control.delete_many({"key": key})
         database.held.delete_many({"key": key})
@@ -393,11 +367,10 @@ def test_a_release_names_the_head_and_tells_what_came(
     assert (newest["by"], newest["via"], newest["act"]) == ("hanako", "command", "release")
     assert newest["on"] == f"main/{HANAKO} 01E"
     shown = run("audit").stdout
-    assert "\trelease\t" in shown
-    assert "\tbroken by 太郎\t花子\n" in shown
+    assert f"  release  done     花子 main/{HANAKO} 01E  broken by 太郎\n" in shown
 
 
-@pytest.mark.parametrize("command", OPERATOR_COMMANDS, ids=lambda command: str(command.name))
+@pytest.mark.parametrize("command", main.OPERATOR_COMMANDS, ids=lambda command: str(command.name))
 def test_each_command_explains_itself_by_an_example(command: Any) -> None:
     answer = CliRunner().invoke(main.linedesk, [command.name, "--help"])
     assert f"  linedesk {command.name}" in answer.output
@@ -407,25 +380,18 @@ def test_each_command_explains_itself_by_an_example(command: Any) -> None:
 # tail
 
 
-NAMES = {"main/U花子": "佐藤花子"}
-
-
 def a_came(kind: str = "event", **row: Any) -> Came:
     return Came(kind, {"_id": 1, "at": NOW, "key": "U花子", "eventId": "01E", **row})
 
 
-def test_columns_are_aligned_with_wide_characters() -> None:
+def test_a_line_has_the_words_of_a_message_only_with_text() -> None:
     event = {"type": "message", "message": {"type": "text", "text": TEXT}}
-    lines = [
-        line(a_came(event=event), who(NAMES, "main", "U花子"), text=False),
-        line(a_came(key="Uabc", event=event), who({}, "main", "Uabc"), text=False),
-        line(a_came("dead", document={"event": event}, cause="quota"), "-", text=False),
-    ]
-    assert len({cell_len(one.partition("message")[0]) for one in lines}) == 1
-    assert TEXT not in "".join(lines)
-    assert f"「{TEXT}」" in line(a_came(event=event), "-", text=True)
-    assert told(a_came(event=event), text=True)["text"] == TEXT
-    assert TEXT not in json.dumps(told(a_came(event=event), text=False), default=str)
+    came, dead = a_came(event=event), a_came("dead", document={"event": event}, cause="quota")
+    assert line(came, "佐藤花子", text=False).plain.endswith("  event  01E  message text  佐藤花子")
+    assert line(dead, None, text=False).plain.endswith("  dead   01E  message text: quota  U花子")
+    assert f"「{TEXT}」" in line(came, None, text=True).plain
+    assert told(came, text=True)["text"] == TEXT
+    assert TEXT not in json.dumps(told(came, text=False), default=str)
 
 
 def test_failures_are_distinguished_from_successes() -> None:
@@ -464,12 +430,18 @@ class Stream:
         threading.Thread(target=wait, daemon=True).start()
 
 
+@pytest.fixture
+def at_short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("AWAIT_MS", 50), ("FIRST_PAUSE_SECONDS", 0.01), ("HOLD_SECONDS", 0.0)):
+        monkeypatch.setattr(following, name, value)
+
+
 def tailed(stream: Stream, *, key: str | None) -> Generator[Came]:
-    """The rows of a tail, with short intervals."""
-    short: Any = {"await_ms": 50, "first_pause_seconds": 0.01, "hold_seconds": 0.0}
-    yield from coming(stream, key=key, text=False, over=threading.Event(), **short)  # type: ignore[arg-type]
+    """The rows of a tail."""
+    yield from following.coming(stream, key=key, text=False)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("at_short_intervals")
 def test_a_tail_resumes_after_an_outage_of_mongodb(
     database: Database[Any], mongo_uri: str, client: Client
 ) -> None:
@@ -490,6 +462,7 @@ def test_a_tail_resumes_after_an_outage_of_mongodb(
         found.close()
 
 
+@pytest.mark.usefixtures("at_short_intervals")
 def test_a_tail_shows_each_row_of_a_document(database: Database[Any]) -> None:
     stream, key = Stream(database), "U7"
     found = tailed(stream, key=key)
@@ -505,6 +478,7 @@ def test_a_tail_shows_each_row_of_a_document(database: Database[Any]) -> None:
     found.close()
 
 
+@pytest.mark.usefixtures("at_short_intervals")
 def test_a_tail_that_cannot_resume_starts_again_with_a_warning(
     database: Database[Any],
     mongo_uri: str,
@@ -533,23 +507,24 @@ def test_a_tail_that_cannot_resume_starts_again_with_a_warning(
 # On a terminal.
 
 
-def test_a_watched_status_fits_the_terminal_in_colour_and_ends_by_ctrl_c(
+def test_a_watched_status_is_a_screen_in_colour_and_ends_by_ctrl_c(
     environ: dict[str, str], database: Database[Any]
 ) -> None:
     waiting = {"channel": "main", "key": "U花子", "since": datetime.now(UTC), "why": "遅" * 60}
     with (
-        processes(database, waiting=[waiting]),
+        processes(database, waiting=[waiting] * 20),
         terminal(environ, "status", "--watch") as (master, watching),
     ):
-        shown = until(master, "…") + until(master, "calls")
+        shown = until(master, "more lines") + until(master, "more lines")
         os.write(master, b"\x03")
         assert watching.wait(10) == Exit.INTERRUPTED
     assert "\x1b[1;32mOK" in shown
-    screen = shown.rpartition("\x1b[H")[2]
+    first, screen = (one.partition("\x1b[1;1H")[2] for one in shown.split("\x1b[2J")[-2:])
     lines = [COLOUR.sub("", one) for one in screen.splitlines()]
-    assert len(lines) <= 24
+    assert len(lines) == 23
     assert all(cell_len(one) <= 80 for one in lines)
     assert any("main/U花子" in one for one in lines)
+    assert re.fullmatch(r"and \d+ more lines", lines[-1]), first
 
 
 def test_a_tail_on_a_terminal_is_coloured_and_ends_quietly_by_ctrl_c(
@@ -561,14 +536,14 @@ def test_a_tail_on_a_terminal_is_coloured_and_ends_quietly_by_ctrl_c(
 
         def insert() -> None:
             while not stop.wait(0.1):
-                name = uuid.uuid4().hex
-                database.recvq.insert_one(an_event(name, key="U花子"))
-                database.calls.insert_one(a_call(name, key="Uabc", status=500))
+                name, now = uuid.uuid4().hex, datetime.now(UTC)
+                database.recvq.insert_one(an_event(name, at=now, key="U花子"))
+                database.calls.insert_one(a_call(name, at=now, key="Uabc", status=500))
 
         writer = threading.Thread(target=insert)
         writer.start()
         try:
-            shown = until(master, "reply 500")
+            shown = until(master, "」") + until(master, "reply 500")
         finally:
             stop.set()
             writer.join(10)
@@ -577,6 +552,6 @@ def test_a_tail_on_a_terminal_is_coloured_and_ends_quietly_by_ctrl_c(
         assert tailing_.wait(10) == Exit.INTERRUPTED
     event = next(one for one in shown.splitlines() if "event" in one)
     assert event.startswith("\x1b[36m")
-    assert f"「{TEXT}」" in event
+    assert f"「{TEXT}」" in shown
     assert "\x1b[31m" in shown
     assert "Aborted" not in shown + rest

@@ -1,11 +1,9 @@
-"""The commands on a terminal of 80 or 120 columns, and in a pipe: names, whole ids, the order."""
+"""The commands on a terminal of 80 or 120 columns: names, whole ids and figures, the order."""
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -16,9 +14,7 @@ import pytest
 from pymongo.database import Database
 from rich.cells import cell_len
 
-from linedesk.commands.listing import Column, moment
-from linedesk.commands.people import cut, endpoint_words, short, who
-from linedesk.commands.tail import Came, Ordering
+from linedesk.commands.listing import endpoint_words, show_rows, who
 from linedesk.runtime.exit_codes import Exit
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
@@ -30,7 +26,6 @@ EVENT = "01HEV3K9QW8S4V2Y6Z0A1B2C3D"
 REPLAYED = "01HEV3K9QWREPLAYED00000000"
 REQUEST = "5a0c2f31-1d7e-4c55-9a0b-3f2d1e0c9b8a"
 NAME = "佐藤花子"
-SHORT = f"{HANAKO[:9]}…"
 REASON = "返信の期限が切れていました。" * 4
 
 
@@ -65,66 +60,33 @@ def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
     return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name, "SUDO_USER": "hanako"}
 
 
-def piped(environ: dict[str, str], *arguments: str, code: int = 0) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-m", "linedesk", *arguments],
-        env=os.environ | environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == code, ran.stderr
-    return ran.stdout
-
-
 # Lists
 
 
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize(
-    ("arguments", "ids"),
+    ("arguments", "shown"),
     [
-        (("calls",), (EVENT,)),
-        (("dead", "list"), (f"{EVENT}/0",)),
-        (("audit",), (EVENT, f"main/{SHORT}", f"{EVENT}/0 and")),
+        (("calls",), (EVENT, REQUEST, f"{NAME} {HANAKO}", "Invalid reply token")),
+        (("dead", "list", "--all"), (f"{EVENT}/0", f"{REPLAYED}/0", f"{NAME} main/{HANAKO}", "2x")),
+        (("audit",), (f"{NAME} main/{HANAKO} {EVENT}", f"{EVENT}/0 and 199 more", "直した")),
     ],
 )
-def test_a_list_fits_the_terminal_with_whole_ids_and_names(
-    environ: dict[str, str], arguments: tuple[str, ...], ids: tuple[str, ...], columns: int
+def test_a_list_fits_the_terminal_and_cuts_no_id_and_no_figure(
+    environ: dict[str, str], arguments: tuple[str, ...], shown: tuple[str, ...], columns: int
 ) -> None:
     lines, code = shown_on(environ, *arguments, columns=columns)
     assert code == Exit.OK
     assert max(map(cell_len, lines)) <= columns
-    for id_ in (*ids, NAME):
-        assert any(id_ in line for line in lines), (id_, lines)
-    zone = datetime.now().astimezone().tzname()
-    assert f"({zone})" in lines[0]
+    assert [one for one in shown if not any(one in line for line in lines)] == [], lines
 
 
-def test_calls_are_a_line_each_on_80_columns_with_the_reason_of_a_refusal(
-    environ: dict[str, str], database: Database[Any]
-) -> None:
-    well = {"status": 200, "reason": None}
-    asked = ("calls", "--endpoint", "profile")
-    database.calls.insert_many(
-        a_call(f"{EVENT[:-1]}{n}", at=datetime.now(UTC), endpoint="/v2/bot/profile/{}", **well)
-        for n in range(3)
-    )
-    lines, _ = shown_on(environ, *asked, columns=80)
-    assert len(lines) == 1 + 3
-    assert all(f"profile/{{}} 200    {NAME} {EVENT[:-1]}" in line for line in lines[1:]), lines
-    lines, _ = shown_on(environ, "calls", "--failed", columns=80)
-    assert "reason" in lines[0]
-    assert re.search(rf"reply 400    {NAME} {EVENT} Invalid", lines[1]), lines
-
-
-def test_dead_letters_show_tries_and_replays_on_80_columns(environ: dict[str, str]) -> None:
-    lines, _ = shown_on(environ, "dead", "list", columns=80)
-    assert any("3 tries" in line for line in lines)
-    assert not any("replayed" in line for line in lines)
-    lines, _ = shown_on(environ, "dead", "list", "--all", columns=80)
-    assert any(f"{REPLAYED}/0" in line and "replayed 2x" in line for line in lines), lines
+def test_columns_are_aligned_beside_wide_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"name": "佐藤花子", "key": "U1"}, {"name": "Ann", "key": "U2"}]
+    show_rows(rows, {"who": who, "n": lambda row: "x\n\x1b[2J"}, nothing="-")
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "who          n"
+    assert lines == ["佐藤花子 U1  x \\x1b[2J", "Ann U2       x \\x1b[2J"]
 
 
 def test_an_empty_list_says_so_without_a_heading(
@@ -136,33 +98,9 @@ def test_an_empty_list_says_so_without_a_heading(
 
 
 def test_a_dead_letter_shows_its_cause_once(environ: dict[str, str]) -> None:
-    shown = piped(environ, "dead", "show", f"{EVENT}/0")
+    shown = "".join(shown_on(environ, "dead", "show", f"{EVENT}/0", columns=300)[0])
     assert shown.count(REASON) == 1
     assert "explained" not in shown
-
-
-def test_a_wide_terminal_also_shows_the_request_id(environ: dict[str, str]) -> None:
-    wide, _ = shown_on(environ, "calls", columns=120)
-    assert any(REQUEST in line for line in wide), wide
-    assert any(SHORT in line for line in wide), wide
-    narrow, _ = shown_on(environ, "calls", columns=80)
-    assert not any("5a0c2f31" in line for line in narrow), "left out, and not cut"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "cells"),
-    [
-        (("calls",), [HANAKO, EVENT, REQUEST, NAME, "POST /v2/bot/message/reply", "400"]),
-        (("dead", "list"), [f"{EVENT}/0", HANAKO, REASON, NAME]),
-        (("audit",), [f"main/{HANAKO} {EVENT}", NAME, "直した"]),
-    ],
-)
-def test_a_pipe_gets_tabs_and_everything_whole(
-    environ: dict[str, str], arguments: tuple[str, ...], cells: list[str]
-) -> None:
-    rows = [line.split("\t") for line in piped(environ, *arguments).splitlines()]
-    assert {len(row) for row in rows} == {len(rows[0])}
-    assert {*cells} <= {cell for row in rows for cell in row}
 
 
 def test_a_trace_names_the_person(environ: dict[str, str], database: Database[Any]) -> None:
@@ -172,42 +110,21 @@ def test_a_trace_names_the_person(environ: dict[str, str], database: Database[An
 
 
 def test_short_forms() -> None:
-    names = {f"main/{HANAKO}": NAME}
-    assert who(names, "main", HANAKO) == f"{NAME} {SHORT}"
-    assert who({}, "main", HANAKO) == SHORT
-    assert who(names, "main", None) == "-"
-    assert cut("とても長い名前の人", 12) == "とても長い…"
-    assert short(f"main/{HANAKO} と {HANAKO}") == f"main/{SHORT} と {SHORT}"
+    row = {"channel": "main", "key": HANAKO, "name": NAME}
+    assert who(row) == f"{NAME} main/{HANAKO}"
+    assert who({"key": HANAKO}) == HANAKO
+    assert who({"channel": "main", "key": None}) == "-"
     assert endpoint_words("/v2/bot/message/push") == "push"
     assert endpoint_words("/v2/bot/profile/{}") == "profile/{}"
-    assert moment(None) == "-"
-    assert Column("x", str).cell(1) == "1"
 
 
 # tail
 
 
-def test_lines_are_in_order_of_time_even_if_rows_are_written_late() -> None:
-    now = datetime.now(UTC)
-
-    def came(name: str, seconds: float, ms: float = 0.0) -> Came:
-        return Came("call", {"at": now + timedelta(seconds=seconds), "ms": ms, "eventId": name})
-
-    ordering = Ordering(1.0)
-    ordering.put(came("third", 3), now=10.0)
-    ordering.put(came("first", 1), now=10.5)
-    ordering.put(came("second", 0, ms=2_000), now=10.6)
-    assert list(ordering.due(now=10.9)) == []
-    assert [one.event_id for one in ordering.due(now=11.0)] == ["first", "second", "third"]
-    ordering.put(came("late", 0), now=11.1)
-    assert [one.event_id for one in ordering.due(now=12.1)] == ["late"]
-
-
-@pytest.mark.parametrize(("columns", "whose"), [(80, NAME), (120, f"{NAME} {SHORT}")])
-def test_a_tail_shows_names_and_event_ids_on_one_line_each(
-    environ: dict[str, str], database: Database[Any], columns: int, whose: str
+def test_a_tail_shows_names_and_event_ids_on_one_line_each_in_order_of_time(
+    environ: dict[str, str], database: Database[Any]
 ) -> None:
-    with terminal(environ, "tail", columns=columns) as (master, tailing):
+    with terminal(environ, "tail", columns=120) as (master, tailing):
         stop = threading.Event()
 
         def insert() -> None:
@@ -221,7 +138,7 @@ def test_a_tail_shows_names_and_event_ids_on_one_line_each(
         writer = threading.Thread(target=insert)
         writer.start()
         try:
-            shown = until(master, "reply 200")
+            shown = "".join(until(master, "reply 200") for _ in range(3))
         finally:
             stop.set()
             writer.join(10)
@@ -235,8 +152,7 @@ def test_a_tail_shows_names_and_event_ids_on_one_line_each(
     # The stream may have been opened between a call and its run.
     first = kinds.index("call") - 1
     assert kinds[first : first + 4] == ["run", "call", "run", "call"]
-    assert all(f"{EVENT} {whose}" in line for line in lines)
-    assert max(map(cell_len, lines)) <= columns
+    assert all(line.endswith(NAME) for line in lines)
     assert "Traceback" not in shown
 
 
@@ -249,10 +165,7 @@ FIGURES = (
 )
 
 
-@pytest.mark.parametrize("watched", [True, False])
-def test_no_figure_is_cut_on_80_columns(
-    environ: dict[str, str], database: Database[Any], watched: bool
-) -> None:
+def test_no_figure_is_cut_on_80_columns(environ: dict[str, str], database: Database[Any]) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=600)
     row = a_dispatcher(now=soon)
     row["figures"] |= {"recvqLeftSeconds": 30 * 86400, "oplogLeftSeconds": 73 * 3600}
@@ -261,60 +174,33 @@ def test_no_figure_is_cut_on_80_columns(
     row["lately"]["waitSeconds"] = {"count": 9, "p50": 2.0, "p90": 300.0, "p99": 300.0}
     database.status.insert_many([a_desk(now=soon), row])
     try:
-        if watched:
-            with terminal(environ, "status", "--watch") as (master, watching):
-                shown = until(master, "capacity")
-                os.write(master, b"\x03")
-                shown += to_the_end(master)
-                watching.wait(10)
-            shown = COLOUR.sub("", shown).replace("^C", "")
-            lines = [line.rstrip() for line in shown.splitlines()]
-        else:
-            lines, _ = shown_on(environ, "status", columns=80)
+        lines, _ = shown_on(environ, "status", columns=80)
     finally:
         database.status.delete_many({})
     text = "\n".join(lines)
     assert [one for one in FIGURES if one not in text] == []
     assert max(map(cell_len, lines)) <= 80
-    # Ids are short, and end so.
-    assert not [line for line in lines if line.endswith("…") and SHORT not in line]
 
 
-def test_a_small_watched_screen_has_the_problems_first_and_whole(
+def test_status_has_the_problems_first_and_names(
     environ: dict[str, str], database: Database[Any]
 ) -> None:
-    soon = datetime.now(UTC) + timedelta(seconds=60)
-    since = datetime.now(UTC)
-    waiting = [
-        {"channel": "main", "key": HANAKO, "since": since, "why": "its handler failed"},
-        *({"channel": "main", "key": f"U{n}", "since": since, "why": "x"} for n in range(20)),
-    ]
-    database.status.insert_many([a_desk(now=soon), a_dispatcher(now=soon, waiting=waiting)])
+    soon, since = datetime.now(UTC) + timedelta(seconds=60), datetime.now(UTC)
+    waiting = {"channel": "main", "key": HANAKO, "since": since, "why": "its handler failed"}
+    database.status.insert_many([a_desk(now=soon), a_dispatcher(now=soon, waiting=[waiting])])
     pause = {"act": "pause", "channel": None, "key": None, "by": "hanako", "why": "お引っ越し"}
     database.control.insert_one({"_id": "pause", **pause, "at": datetime.now(UTC)})
     try:
-        with terminal(environ, "status", "--watch") as (master, watching):
-            shown = until(master, "queue")
-            os.write(master, b"\x03")
-            shown += to_the_end(master)
-            assert watching.wait(10) == Exit.INTERRUPTED
-        once, code = shown_on(environ, "status", columns=80)
+        lines, code = shown_on(environ, "status", columns=80)
     finally:
         database.control.delete_many({})
         database.status.delete_many({})
     assert code == Exit.FAILED, "everything is paused"
-    assert "\x1b[1;31m✕ Critical: paused: " in shown
-    lines = [COLOUR.sub("", line).rstrip() for line in shown.splitlines()]
-    at = next(n for n, line in enumerate(lines) if "Critical: paused" in line)
+    at = next(n for n, line in enumerate(lines) if "✕ Critical: paused" in line)
     end = next(n for n, line in enumerate(lines) if line.startswith("waiting"))
-    words = "".join(line[9:].strip() for line in lines[at:end])
+    words = " ".join(line[9:].strip() for line in lines[at:end])
     assert "お引っ越し" in words
-    assert "`linedeskresumeall`" in words.replace(" ", ""), "folded anywhere"
-    assert f"{NAME} main/{SHORT}" in lines[end]
-    assert any(NAME in line for line in once)
+    assert "`linedesk resume all`" in words
+    assert f"{NAME} main/{HANAKO}" in lines[end]
     # A row without events is an outbox whose first send waits.
-    assert any(
-        re.search(rf"{NAME} main/{SHORT}  a send for .*: its handler", line) for line in once
-    )
-    calls = once[next(n for n, line in enumerate(once) if line.startswith("calls")) :]
-    assert all(NAME in line for line in calls)
+    assert re.search("a send for .*: its handler failed", "".join(lines[end : end + 2]))

@@ -12,7 +12,7 @@ from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from jobworker.line.month import TOKYO
-from linedesk.commands.status import sections
+from linedesk.commands.screen import sections
 from linedesk.operate.format import local
 from linedesk.operate.health import (
     name_of_health,

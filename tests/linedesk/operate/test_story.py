@@ -16,7 +16,7 @@ from linedesk.operate.errors import NoSuchEvent, NotOneConversation
 from linedesk.operate.events.rows import Present, Rows
 from linedesk.operate.events.story import Story, story_of, tell
 from linedesk.operate.events.tracing import event_of
-from linedesk.operate.search import key_of, recent, scope_of, search
+from linedesk.operate.search import key_of, scope_of, search
 from linedesk.store.client import Client
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
@@ -482,17 +482,6 @@ def test_an_unknown_word_is_no_channel_to_pause(told_of: Database[Any]) -> None:
     assert key_of(told_of, "花子", channel="main") == HANAKO
 
 
-def test_a_conversations_last_days_are_told_with_how_far_was_looked(told_of: Database[Any]) -> None:
-    found = recent(told_of, f"main/{HANAKO}")
-    names = [row["eventId"] for row in found.events]
-    assert names[0] == "01D"
-    assert {"01E", "01F"} < set(names)
-    assert [row["held"] for row in found.events if row["eventId"] == "01F"] == ["slow"]
-    assert [row["requestId"] for row in found.calls] == ["req-1"]
-    assert found.looked["recvq"] == 5_000
-    assert TEXT not in str(found)
-
-
 def test_a_send_is_found_in_the_call_of_another_event(told_of: Database[Any]) -> None:
     also = [{"eventId": "01K", "key": "U5"}, {"eventId": "01L", "key": "U6"}]
     told_of.calls.insert_one(a_call("01J", at=ago(5), key="U4", requestId="req-9", also=also))
@@ -502,9 +491,6 @@ def test_a_send_is_found_in_the_call_of_another_event(told_of: Database[Any]) ->
     assert "in one multicast to 3 people" in call.words
     # Overwritten in recvq, and known by its call alone.
     assert event_of(told_of, "01K") == "01K"
-    [row] = recent(told_of, "main/U6").calls
-    assert (row["requestId"], row["sends"], row["conversations"]) == ("req-9", 3, 3)
-    assert "also" not in row
 
 
 def test_no_look_by_id_scans_recvq(told_of: Database[Any]) -> None:

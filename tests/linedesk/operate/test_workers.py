@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from linedesk.commands import status
+from linedesk.commands.listing import WIDTH, page_lines
+from linedesk.commands.screen import sections
 from linedesk.operate.format import brief
 from linedesk.operate.health import overview_as_json, problems_of
 from linedesk.operate.overview import Overview, Read, put_together
@@ -40,7 +41,7 @@ def overview(*workers: Document, broker: str = "", lost: int = 0) -> Overview:
 
 
 def told(seen: Overview) -> str:
-    return "\n".join(status.plain(list(status.sections(seen))))
+    return "\n".join(line.plain for line in page_lines(sections(seen), WIDTH))
 
 
 def test_each_worker_is_shown_with_its_version_and_what_it_is_at() -> None:
