@@ -23,7 +23,7 @@ from linedesk.operate.events.lists import (
     events_between,
 )
 from linedesk.operate.events.verdict import RESULTS
-from linedesk.operate.lists.conversations import ConversationLine, latest, waiting
+from linedesk.operate.lists.conversations import ConversationLine, by_cause, latest, waiting
 from linedesk.page.page_context import PageContext
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
@@ -82,7 +82,10 @@ def browse_routes(context: PageContext) -> APIRouter:
         lines = await context.read(waiting if order == "waiting" else latest)
         if order == "name":
             lines = sorted(lines, key=_by_name)
-        told = {"lines": lines, "order": order, "orders": ORDERS.items(), "every": EVERY_SECONDS}
+        told = {"order": order, "orders": ORDERS.items(), "every": EVERY_SECONDS}
+        told["alone"], told["groups"] = lines, {}
+        if order == "waiting":
+            told["alone"], told["groups"] = by_cause(lines, lambda one: one.why or "")
         return context.page(request, "conversations.html", told)
 
     @router.get("/events")

@@ -21,6 +21,7 @@ from linedesk.operate.health import (
 )
 from linedesk.operate.history import PAUSING
 from linedesk.operate.known import known
+from linedesk.operate.lists.conversations import by_cause, cause_of, is_long
 from linedesk.operate.overview import Latency, Overview
 from linedesk.page.charts import HOURS
 from linedesk.page.flow_chart import flows, nodes
@@ -73,9 +74,13 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
     if value is None:
         return {"seen": None, "level": None}
     problems = problems_of(value)
+    waiting = (one for one in value.waiting if is_long(one.get("since"), now=value.at))
+    alone, groups = by_cause(waiting, lambda one: cause_of(one.get("why")))
     spans = {name: [one for one in value.latencies if one.name == name] for name in SPANS}
     return {
         "seen": value,
+        "alone": alone,
+        "groups": groups,
         "alerts": alerts(problems, value),
         "level": None if is_stale else worst_of(problems) or "ok",
         "level_name": name_of_health(problems),

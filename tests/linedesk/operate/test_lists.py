@@ -17,7 +17,7 @@ from linedesk.operate.dead_letters import ids_in, letter_groups, where_failed
 from linedesk.operate.events.lists import counted, events_between, events_of
 from linedesk.operate.events.story import tell
 from linedesk.operate.events.verdict import Result
-from linedesk.operate.lists.conversations import channels_of, latest, waiting
+from linedesk.operate.lists.conversations import by_cause, channels_of, latest, waiting
 from linedesk.operate.lists.waiting import Waiting, read_waiting
 from linedesk.page.view_models import targets
 from linedesk.store.client import Client
@@ -203,6 +203,24 @@ def test_conversations_by_their_last_event_and_by_what_waits(database: Database[
     # Of a dispatcher that is gone nothing is known any more.
     database.status.update_one({}, {"$set": {"at": ago(60)}})
     assert waiting(database)[0].why == "held: slow"
+
+
+def test_brief_waits_are_left_out_and_a_cause_that_holds_many_is_one_group(
+    database: Database[Any],
+) -> None:
+    gate = {"code": "line_not_called"}
+    told = [
+        {"channel": "main", "key": f"U{n}", "since": ago(60 - n), "documents": 2}
+        | {"why": {**gate, "until": now() + timedelta(seconds=n)}}
+        for n in range(4)
+    ]
+    told += [{**told[0], "key": "brief", "since": ago(0.5)}, {**told[0], "key": "b", "why": "slow"}]
+    database.status.insert_one(a_dispatcher(now=now(), waiting=told))
+    alone, groups = by_cause(waiting(database), lambda one: one.why or "")
+    assert [one.key for one in alone] == ["b"]
+    assert {cause: [one.key for one in found] for cause, found in groups.items()} == {
+        "LINE is not called for now": ["U0", "U1", "U2", "U3"]
+    }
 
 
 def test_timers_that_wait_in_an_outbox_are_no_sends(database: Database[Any]) -> None:
