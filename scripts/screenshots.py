@@ -147,7 +147,9 @@ def draw_architecture(target: Path) -> None:
         name: MapNode(name, title, place, steps, OFF) for name, title, place, steps in ARCHITECTURE
     }
     picture: Any = environment().get_template("picture.html").make_module({"style": STYLE})
-    (target / "architecture.svg").write_text(picture.wide_picture(boxes, {}), encoding="utf-8")
+    (target / "architecture.svg").write_text(
+        picture.picture(picture.wide, boxes, {}), encoding="utf-8"
+    )
 
 
 def main() -> None:

@@ -80,8 +80,8 @@ def _event(one: EventLine) -> Iterator[str]:
     from linedesk.operate.known import known
 
     yield f"{local(one.at)}  {known(one.what)}  {one.event_id}  {one.outcome}"
-    for answer in one.answers:
-        yield f"  {local(answer.at)}  {answer.way} {answer.result_name}: {answer.words}"
+    for step in one.answers:
+        yield f"  {local(step.at)}  {step.words}"
 
 
 def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Iterable[str]]]:

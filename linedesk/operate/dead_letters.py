@@ -18,7 +18,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import bson
@@ -205,18 +205,15 @@ class Choice:
         return query
 
 
-def moment_of(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
+def moment_of(text: str, *, now: datetime) -> datetime:
     """Return the moment that an operator wrote: 45s, 30m, 2h or 3d ago, or ISO 8601.
 
-    A moment without a zone is in `zone`, else in this machine's. Raises ValueError.
+    A moment without a zone is in this machine's. Raises ValueError.
     """
     ago = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
     if ago:
         return now - timedelta(**{UNITS[ago[2]]: int(ago[1])})
-    moment = datetime.fromisoformat(text.strip())
-    if moment.tzinfo is None and zone is not None:
-        moment = moment.replace(tzinfo=zone)
-    return moment.astimezone(UTC)
+    return datetime.fromisoformat(text.strip()).astimezone(UTC)
 
 
 def found(

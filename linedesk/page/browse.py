@@ -1,6 +1,6 @@
-"""Lists to browse without an id: conversations, the events of a period, timers.
+"""Lists to browse without an id: conversations, and the events of the last hour or of a period.
 
-The address has the period: `from`, `to` and the visitor's zone.
+The curves link to the events of a period: `from` and `to` of the address.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from urllib.parse import urlencode
-from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pymongo.database import Database
@@ -22,11 +21,9 @@ from linedesk.operate.events.lists import (
     EventLine,
     counted,
     events_between,
-    newest_events,
 )
 from linedesk.operate.events.verdict import RESULTS
-from linedesk.operate.lists.conversations import ConversationLine, latest, waiting
-from linedesk.operate.lists.timers import timers_due
+from linedesk.operate.lists.conversations import ConversationLine, by_cause, latest, waiting
 from linedesk.page.page_context import PageContext
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
@@ -62,38 +59,17 @@ class Period:
 def asked_period(
     since: Annotated[str, Query(alias="from", max_length=40)] = "",
     until: Annotated[str, Query(alias="to", max_length=40)] = "",
-    zone: Annotated[str, Query(max_length=64)] = "",
 ) -> Period:
-    """Return the period of an address; `zone` is the zone of the browser's form."""
+    """Return the period of an address, as the curves link to it."""
+    now, asked = datetime.now(UTC), (since, until)
     try:
-        asked = _moment(since, zone), _moment(until, zone)
-    except (ValueError, OverflowError) as error:
-        return Period(problem=str(error))
-    if None not in asked and asked[0] >= asked[1]:  # type: ignore[operator]
-        return Period(problem=_("The period ends before it begins"))
-    return Period(*asked)
-
-
-def _moment(text: str, zone: str) -> datetime | None:
-    """Return a typed moment. Raises ValueError, with a text for a person."""
-    if not text.strip():
-        return None
-    try:
-        found = moment_of(text, now=datetime.now(UTC), zone=_zone(zone))
-        if not FIRST_SECOND <= found.timestamp() <= LAST_SECOND:
-            raise ValueError
+        since_at, until_at = (moment_of(one, now=now) if one.strip() else None for one in asked)
     except (ValueError, OverflowError):
         words = _("{text!r} is not a time. Write 2026-11-21T09:00, or 30m, 2h or 3d ago")
-        raise ValueError(words.format(text=text)) from None
-    return found
-
-
-def _zone(name: str) -> ZoneInfo | None:
-    """Return the zone; None, for the server's zone, where the name is missing or unknown."""
-    try:
-        return ZoneInfo(name) if name else None
-    except (KeyError, ValueError, OSError):
-        return None
+        return Period(problem=words.format(text=" ".join(asked).strip()))
+    if any(at and not FIRST_SECOND <= at.timestamp() <= LAST_SECOND for at in (since_at, until_at)):
+        return Period(problem=_("MongoDB has no such time"))
+    return Period(since_at, until_at)
 
 
 def browse_routes(context: PageContext) -> APIRouter:
@@ -106,7 +82,10 @@ def browse_routes(context: PageContext) -> APIRouter:
         lines = await context.read(waiting if order == "waiting" else latest)
         if order == "name":
             lines = sorted(lines, key=_by_name)
-        told = {"lines": lines, "order": order, "orders": ORDERS.items(), "every": EVERY_SECONDS}
+        told = {"order": order, "orders": ORDERS.items(), "every": EVERY_SECONDS}
+        told["alone"], told["groups"] = lines, {}
+        if order == "waiting":
+            told["alone"], told["groups"] = by_cause(lines, lambda one: one.why or "")
         return context.page(request, "conversations.html", told)
 
     @router.get("/events")
@@ -124,14 +103,6 @@ def browse_routes(context: PageContext) -> APIRouter:
             "every": EVERY_SECONDS,
         }
         return context.page(request, "events.html", told)
-
-    @router.get("/timers")
-    async def timers(request: Request) -> Response:
-        lines = await context.read(timers_due)
-        ids = [f"{one.channel}/{one.key}" for one in lines]
-        names = await context.read(lambda database: names_of(database, ids))
-        told = {"lines": lines, "names": names, "now": datetime.now(UTC), "every": EVERY_SECONDS}
-        return context.page(request, "timers.html", told)
 
     return router
 
@@ -154,7 +125,7 @@ async def shown_events(
 def _events(database: Database[Any], period: Period) -> list[EventLine]:
     if period:
         return events_between(database, period.since, period.until)
-    return newest_events(database, since=datetime.now(UTC) - WITHIN)
+    return events_between(database, datetime.now(UTC) - WITHIN, None)
 
 
 def _by_name(line: ConversationLine) -> tuple[bool, str, str]:

@@ -84,12 +84,6 @@ def clock(moment: Moment) -> Markup:
     return _time(moment, "clock")
 
 
-def local_input(moment: Moment) -> str:
-    """Return the value for a form field, in this machine's zone."""
-    at = _datetime(moment)
-    return "" if at is None else at.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
-
-
 def bare_clock(moment: Moment) -> str:
     """Return the time of day as plain text, for places without elements."""
     at = _datetime(moment)
@@ -227,7 +221,6 @@ FILTERS = {
     "age": age,
     "clock": clock,
     "bare_clock": bare_clock,
-    "local_input": local_input,
     "moment": moment,
     "exact": exact,
     "plain": plain,

@@ -42,7 +42,6 @@ PAGES = {
     "/": mark("Overview"),
     "/conversations": mark("Conversations"),
     "/events": mark("Events"),
-    "/timers": mark("Timers"),
     "/letters": mark("Dead letters"),
     "/calls": mark("Calls"),
     "/pauses": mark("Pauses"),

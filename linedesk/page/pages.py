@@ -27,7 +27,6 @@ from linedesk.operate.dead_letters import summary
 from linedesk.operate.errors import NotOneConversation
 from linedesk.operate.events.lists import EventLine, events_of
 from linedesk.operate.events.story import tell
-from linedesk.operate.format import as_json
 from linedesk.operate.health import overview_as_json
 from linedesk.operate.history import read_history, read_marks
 from linedesk.operate.lists.waiting import MOST_ON_PAGE, read_waiting
@@ -38,8 +37,8 @@ from linedesk.page.browse import Period, asked_period
 from linedesk.page.charts import HOURS, Chart, charts
 from linedesk.page.live import LiveReadings
 from linedesk.page.page_context import PageContext
-from linedesk.page.view_models import choices_of, labelled, seen, targets, without_text
-from linedesk.runtime.language import DEFAULT, LANGUAGES, language, speaking
+from linedesk.page.view_models import choices_of, seen, targets
+from linedesk.runtime.language import LANGUAGES, language
 from linedesk.store.control import Scope
 from linedesk.store.documents import CONTROL, Document
 from linedesk.store.records.conversations import member_names
@@ -107,10 +106,6 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
     async def conversation(request: Request, channel: str, key: str) -> Response:
         text = context.console.text
         told = await context.read(lambda database: _conversation(database, channel, key))
-        if wants_json(request):
-            if not told["is_known"]:
-                raise NotOneConversation(f"{channel}/{key}", [])
-            return JSONResponse(as_json(told["told"] if text else without_text(told["told"])))
         lines: list[EventLine] = await context.read(
             lambda database: events_of(database, channel, key, text=text)
         )
@@ -122,11 +117,8 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
     @router.get("/event/{id_:path}")
     async def event(request: Request, id_: str) -> Response:
         text = context.console.text
-        with speaking(DEFAULT if wants_json(request) else language()):
-            story = await context.read(lambda database: tell(database, id_, text=text))
-        if wants_json(request):
-            return JSONResponse(story.as_json())
-        told = {"story": story, "every": EVERY_SECONDS, "word": id_, "steps": labelled(story)}
+        story = await context.read(lambda database: tell(database, id_, text=text))
+        told = {"story": story, "every": EVERY_SECONDS, "word": id_}
         return context.page(request, "event.html", told)
 
     @router.get("/search")
@@ -136,9 +128,6 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
             return RedirectResponse("/", status_code=303)
         found = await context.read(lambda database: find(database, word, channel=channel))
         hits = found.hits
-        if wants_json(request):
-            told = {"found": [vars(one) for one in hits], "unseen": found.unseen}
-            return JSONResponse(as_json({"word": word, **told}))
         if len(hits) == 1 and not found.unseen:
             return RedirectResponse(f"/{hits[0].kind}/{quote(hits[0].id)}", status_code=303)
         told = {"word": word, "hits": hits, "most": MOST_FOUND, "unseen": found.unseen}

@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import quote
 
 from linedesk.operate.acts import Head
-from linedesk.operate.events.story import Step, Story
 from linedesk.operate.format import scope_words
 from linedesk.operate.health import (
     HealthProblem,
@@ -22,6 +21,7 @@ from linedesk.operate.health import (
 )
 from linedesk.operate.history import PAUSING
 from linedesk.operate.known import known
+from linedesk.operate.lists.conversations import by_cause, cause_of, is_long
 from linedesk.operate.overview import Latency, Overview
 from linedesk.page.charts import HOURS
 from linedesk.page.flow_chart import flows, nodes
@@ -31,7 +31,6 @@ from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.control import Pause
 from linedesk.store.documents import Document
-from linedesk.store.records.calls import is_taken
 
 HOSTS = {"api": "api.line.me", "data": "api-data.line.me"}
 TILES = {
@@ -67,27 +66,6 @@ MOST_ROWS = 8
 SHORT_SECONDS = 55 * 60.0
 
 
-def labelled(story: Story) -> list[dict[str, Any]]:
-    """Return the steps, each with the look of its mark and its further facts."""
-    return [
-        {
-            "step": step,
-            "look": _look(step),
-            "facts": {k: v for k, v in step.facts.items() if v not in (None, "")},
-        }
-        for step in story.steps
-    ]
-
-
-def _look(step: Step) -> str:
-    has_failed = step.facts.get("error") or step.facts.get("outcome") == "timeout"
-    if step.kind in ("letter", "unsend") or has_failed:
-        return "bad"
-    if step.kind == "call" and not is_taken(step.facts.get("status")):
-        return "bad"
-    return "look" if step.kind == "waits" else ""
-
-
 def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
     """Return the values of the overview's template.
 
@@ -96,9 +74,13 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
     if value is None:
         return {"seen": None, "level": None}
     problems = problems_of(value)
+    waiting = (one for one in value.waiting if is_long(one.get("since"), now=value.at))
+    alone, groups = by_cause(waiting, lambda one: cause_of(one.get("why")))
     spans = {name: [one for one in value.latencies if one.name == name] for name in SPANS}
     return {
         "seen": value,
+        "alone": alone,
+        "groups": groups,
         "alerts": alerts(problems, value),
         "level": None if is_stale else worst_of(problems) or "ok",
         "level_name": name_of_health(problems),
@@ -234,14 +216,3 @@ def targets(row: Mapping[str, Any]) -> list[tuple[str, str | None]]:
 def _letter_target(act: Any, id_: str) -> tuple[str, str]:
     """Return a letter's page; a dropped letter has only the story of its event."""
     return id_, f"/{'event' if act == 'drop' else 'letters'}/{quote(id_, safe='')}"
-
-
-def without_text(told: Document) -> Document:
-    """Return a conversation without people's texts, which bots keep in data and send."""
-    return {
-        **told,
-        "data": sorted(told["data"]),
-        "members": [{**one, "data": sorted(one["data"])} for one in told["members"]],
-        "timers": [{**one, "data": sorted(one["data"])} for one in told["timers"]],
-        "outbox": {name: value for name, value in told["outbox"].items() if name != "effects"},
-    }

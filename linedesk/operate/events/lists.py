@@ -1,34 +1,28 @@
 """Events and their results: the newest of the queue, or of one conversation, with the answers.
 
-Without a period only the newest documents of recvq are read. The index of `_id`, whose values begin
-with the time, finds a period. recvq has no index by conversation. Rows of `calls` have no texts, so
-an answer that LINE took is shown without its text; that of a send that waits or was given up is
-known.
+The index of `_id`, whose values begin with the time, finds a period. recvq has no index by
+conversation, so only its newest documents are searched. Rows of `calls` have no texts, so an answer
+that LINE took is shown without its text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 import pymongo
 from pymongo.database import Database
 
 from linedesk.operate import dead_letters
-from linedesk.operate.calls import reason_words
 from linedesk.operate.events.rows import Present, Rows, named, read_present, read_rows
-from linedesk.operate.events.verdict import RESULTS, Result, Verdict, explained, verdict
+from linedesk.operate.events.story import Step, steps_of
+from linedesk.operate.events.verdict import RESULTS, Result, Verdict, verdict
 from linedesk.operate.reading import made_between, reported
-from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark
-from linedesk.store.documents import DEADLETTERS, HELD, RECVQ, Document, text_of
+from linedesk.store.documents import HELD, RECVQ, Document, text_of
 from linedesk.store.errors import translated
-from linedesk.store.records.calls import SENDS, is_taken
-from linedesk.store.records.effects import SEND, TRIED_AT
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.letters import LAST_AT
 
 # The events of one list; some 2 MB with their runs, calls and letters.
 MOST_EVENTS = 1_000
@@ -41,33 +35,6 @@ SHOWN = (
     *("event.message.id", "event.mode", "event.source.userId"),
 )
 TEXTS = ("event.message.text", "event.postback.data")
-
-AnswerIs = Literal["sent", "refused", "no answer", "waiting", "failed"]
-ANSWER_NAMES: dict[AnswerIs, str] = {
-    "sent": mark("sent"),
-    "refused": mark("refused"),
-    "no answer": mark("no answer"),
-    "waiting": mark("waiting"),
-    "failed": mark("failed"),
-}
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One send of the bot, which LINE took or refused, or which waits or was given up."""
-
-    at: datetime | None
-    way: str
-    """reply, push, and so on."""
-    result: AnswerIs
-    words: str
-    text: str | None = None
-    letter: str | None = None
-
-    @property
-    def result_name(self) -> str:
-        """The result, translated."""
-        return _(ANSWER_NAMES[self.result])
 
 
 @dataclass(frozen=True)
@@ -85,29 +52,10 @@ class EventLine:
     text: str | None
     """The user's text; None where it is hidden, or there is none."""
     outcome: Verdict
-    answers: Sequence[Answer] = ()
-    """Its sends, in the order of time; only in the list of a conversation."""
+    answers: Sequence[Step] = ()
+    """The steps of its sends; only in the list of a conversation."""
     replay_of: str | None = None
     """The id of the first dead letter behind a replay."""
-    replay_of_at: datetime | None = None
-    """The arrival of that event, or the decision of that send; None where the letter is gone."""
-
-
-def newest_events(
-    database: Database[Any], *, since: datetime, limit: int = MOST_EVENTS
-) -> list[EventLine]:
-    """Return the events that arrived since a moment, the newest first. Raises StoreUnavailable."""
-    with translated(), pymongo.timeout(READ_SECONDS):
-        recvq = reported(database, RECVQ)
-        wanted = {"heartbeat": {"$ne": True}, ACCEPT_TIME: {"$gte": since}}
-        stages: list[Mapping[str, Any]] = [
-            {"$limit": NEWEST_DOCUMENTS},
-            {"$match": wanted},
-            {"$limit": limit},
-            {"$project": dict.fromkeys(SHOWN, 1)},
-        ]
-        documents = list(recvq.aggregate(stages, hint={"$natural": -1}))
-        return _read_lines(database, documents)
 
 
 def events_between(
@@ -168,25 +116,7 @@ def _read_lines(
     whole: bool = False,
 ) -> list[EventLine]:
     rows = read_rows(database, named(documents), whole=whole)
-    lines = lines_of(rows.values(), read_present(database), text=text, with_answers=whole)
-    return _with_origins(database, lines)
-
-
-def _with_origins(database: Database[Any], lines: list[EventLine]) -> list[EventLine]:
-    """Add to each replay the time of the original."""
-    ids = {one.replay_of for one in lines if one.replay_of is not None}
-    if not ids:
-        return lines
-    fields = [f"document.{ACCEPT_TIME}", "effect.at"]
-    rows = database[DEADLETTERS].find({"_id": {"$in": sorted(ids)}}, fields)
-    happened = {row["_id"]: _happened(row) for row in rows}
-    return [replace(one, replay_of_at=happened.get(one.replay_of)) for one in lines]
-
-
-def _happened(letter: Mapping[str, Any]) -> datetime | None:
-    document, effect = letter.get("document") or {}, letter.get("effect") or {}
-    at = document.get(ACCEPT_TIME) or effect.get("at")
-    return at if isinstance(at, datetime) else None
+    return lines_of(rows.values(), read_present(database), text=text, with_answers=whole)
 
 
 def lines_of(
@@ -213,58 +143,16 @@ def lines_of(
     return sorted(lines, key=_when, reverse=True)
 
 
-def answers_of(rows: Rows, *, text: bool = False) -> list[Answer]:
-    """Return the sends of an event, in the order of time; `text` includes their texts. Pure."""
-    found = [*_called(rows), *_waiting(rows, text=text), *_failed(rows, text=text)]
-    return sorted(found, key=_when)
+def answers_of(rows: Rows, *, text: bool = False) -> list[Step]:
+    """Return the steps of an event's sends, in the order of time; `text` includes texts. Pure."""
+    return [
+        one
+        for one in steps_of(rows, text=text)
+        if one.is_answer and one.facts.get("id") != rows.name
+    ]
 
 
-def _called(rows: Rows) -> Iterator[Answer]:
-    for row in rows.calls:
-        endpoint, status, tried = row.get("endpoint"), row.get("status"), row.get("attempt") or 1
-        if endpoint not in SENDS:
-            continue
-        words = _("it is unknown whether LINE has it")
-        if status == 409:
-            words = _("LINE answered 409 (it had it already)")
-        elif status:
-            words = _("LINE answered {status}").format(status=status)
-        if (reason := reason_words(row)) is not None:
-            words = _("{step} ({reason})").format(step=words, reason=reason)
-        if tried > 1:
-            words = _("{step}, try {number}").format(step=words, number=tried)
-        result: AnswerIs = "sent" if is_taken(status) else "refused" if status else "no answer"
-        yield Answer(_moment(row.get("at")), str(endpoint).rpartition("/")[2], result, words)
-
-
-def _waiting(rows: Rows, *, text: bool) -> Iterator[Answer]:
-    for effect in rows.effects:
-        if effect.get("type") == SEND:
-            tried = effect.get(TRIED_AT) is not None
-            words = _("a try is of unknown outcome") if tried else _("LINE has not taken it yet")
-            way, at = str(effect.get("way", SEND)), _moment(effect.get("at"))
-            yield Answer(at, way, "waiting", words, _texts(effect) if text else None)
-
-
-def _failed(rows: Rows, *, text: bool) -> Iterator[Answer]:
-    for row in rows.letters:
-        effect = row.get("effect")
-        if isinstance(effect, Mapping) and effect.get("type") != "timer":
-            words = _("given up: {cause}").format(cause=explained(row))
-            way, at, id_ = str(effect.get("way", SEND)), _moment(row.get(LAST_AT)), str(row["_id"])
-            yield Answer(at, way, "failed", words, _texts(effect) if text else None, id_)
-
-
-def _texts(effect: Mapping[str, Any]) -> str | None:
-    """Return the texts of a send; of a message without text its type."""
-    messages = effect.get("messages")
-    if not isinstance(messages, list):
-        return None
-    shown = [one for one in messages if isinstance(one, Mapping)]
-    return "\n".join(str(one.get("text") or one.get("type") or "-") for one in shown) or None
-
-
-def _when(line: EventLine | Answer) -> float:
+def _when(line: EventLine) -> float:
     return line.at.timestamp() if line.at else 0.0
 
 

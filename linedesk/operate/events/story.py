@@ -29,7 +29,7 @@ from linedesk.runtime.language import mark, ngettext
 from linedesk.store.documents import Document
 from linedesk.store.errors import translated
 from linedesk.store.records.answers import BY, STATE, AnswerState, state_of
-from linedesk.store.records.calls import PAID, REASON, REQUEST_ID, SENDS, CallRecord
+from linedesk.store.records.calls import PAID, REASON, REQUEST_ID, SENDS, CallRecord, is_taken
 from linedesk.store.records.effects import TRIED_AT
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import DEADLETTER, LAST_AT, REPLAY, REPLAYED_AT
@@ -56,6 +56,21 @@ class Step:
     kind: Kind
     words: str
     facts: Document = field(default_factory=dict)
+
+    @property
+    def look(self) -> str:
+        """`bad` for a failure, `look` for a wait, else empty."""
+        has_failed = self.facts.get("error") or self.facts.get("outcome") == "timeout"
+        if self.kind in ("letter", "unsend") or has_failed:
+            return "bad"
+        if self.kind == "call" and not is_taken(self.facts.get("status")):
+            return "bad"
+        return "look" if self.kind in ("waits", "send") else ""
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it is about a send: LINE took or refused it, it waits, or it was given up."""
+        return self.kind in ("send", "letter") or self.facts.get("endpoint") in SENDS
 
 
 def steps_of(rows: Rows, *, text: bool = False) -> list[Step]:

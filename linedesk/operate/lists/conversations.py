@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 import pymongo
 from pymongo.database import Database
@@ -27,8 +27,15 @@ from linedesk.store.records.events import ACCEPT_TIME
 MOST_CONVERSATIONS = 200
 MOST_HELD = 10_000
 READ_SECONDS = 10.0
+# A shorter wait needs no operator.
+LEAST_WAIT = timedelta(seconds=2)
+# So many conversations with one cause are one line.
+MANY = 3
 UNSENT = mark("LINE has not taken its sends yet")
 NOT_SET = mark("its timers are not set yet")
+
+Row = TypeVar("Row")
+Groups = dict[str, list[Row]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ def latest(database: Database[Any]) -> list[ConversationLine]:
 
 
 def waiting(database: Database[Any]) -> list[ConversationLine]:
-    """Return the conversations with a waiting event or send, the longest wait first.
+    """Return the conversations with an event or send that waits for long, the longest wait first.
 
     Raises StoreUnavailable.
     """
@@ -84,8 +91,30 @@ def waiting(database: Database[Any]) -> list[ConversationLine]:
         found = {one.id: one for one in _with_outbox(database)}
         found |= {one.id: one for one in _held(database)}
         found |= {one.id: one for one in _told(database)}
-        lines = sorted(found.values(), key=lambda one: one.at.timestamp() if one.at else 0.0)
+        long = [one for one in found.values() if is_long(one.at, now=datetime.now(UTC))]
+        lines = sorted(long, key=lambda one: one.at.timestamp() if one.at else 0.0)
         return _named(database, lines[:MOST_CONVERSATIONS])
+
+
+def is_long(since: Any, *, now: datetime) -> bool:
+    """Return whether a wait is worth a line: not if it is known to be shorter than LEAST_WAIT."""
+    return not isinstance(since, datetime) or now - since >= LEAST_WAIT
+
+
+def cause_of(why: object) -> str:
+    """Return the reason of a wait without the time of its next try, which differs."""
+    if isinstance(why, Mapping):
+        why = {name: value for name, value in why.items() if name != "until"}
+    return known(why)
+
+
+def by_cause(rows: Iterable[Row], cause: Callable[[Row], str]) -> tuple[list[Row], Groups[Row]]:
+    """Return the rows, apart from those of causes that hold MANY; these by their cause."""
+    rows, groups = list(rows), dict[str, list[Row]]()
+    for row in rows:
+        groups.setdefault(cause(row), []).append(row)
+    many = {name: found for name, found in groups.items() if len(found) >= MANY}
+    return [row for row in rows if cause(row) not in many], many
 
 
 def _told(database: Database[Any]) -> list[ConversationLine]:
@@ -96,7 +125,7 @@ def _told(database: Database[Any]) -> list[ConversationLine]:
             str(row["key"]),
             at=row["since"] if isinstance(row.get("since"), datetime) else None,
             events=row["documents"] if isinstance(row.get("documents"), int) else 0,
-            why=known(row.get("why")),
+            why=cause_of(row.get("why")),
         )
         for row in processes.listed(present_leader(database) or {}, "waiting")
         if row.get("channel") and row.get("key")
@@ -124,7 +153,7 @@ def _held(database: Database[Any]) -> list[ConversationLine]:
             str(row["_id"].get("key")),
             at=row["at"],
             events=row["events"],
-            why=_("held: {reason}").format(reason=known(row["why"])),
+            why=_("held: {reason}").format(reason=cause_of(row["why"])),
         )
         for row in rows
     ]

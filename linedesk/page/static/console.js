@@ -123,13 +123,6 @@ function localise(root) {
     node.textContent = [FORMS[node.dataset.form](at), ...others].join("\n");
     if (node.title) node.title = `${FORMS.moment(at)} ${zone()}`;
   }
-  for (const field of root.querySelectorAll("input[data-moment]")) {
-    const at = new Date(field.dataset.moment);
-    field.value = `${dayOf(at)}T${clockOf(at)}`;
-  }
-  for (const field of root.querySelectorAll("input.zone")) {
-    field.setAttribute("value", Intl.DateTimeFormat().resolvedOptions().timeZone);
-  }
   const named = root.getElementById && root.getElementById("zone");
   if (named) named.textContent = fill(TEXTS.zone, { zone: zone() });
 }

@@ -14,11 +14,10 @@ from linedesk.operate.acts import Head, OperatorControl, heads
 from linedesk.operate.calls import Wanted, newest_calls
 from linedesk.operate.conversation import read_conversation
 from linedesk.operate.dead_letters import ids_in, letter_groups, where_failed
-from linedesk.operate.events.lists import counted, events_between, events_of, newest_events
+from linedesk.operate.events.lists import counted, events_between, events_of
 from linedesk.operate.events.story import tell
 from linedesk.operate.events.verdict import Result
-from linedesk.operate.lists.conversations import channels_of, latest, waiting
-from linedesk.operate.lists.timers import END_OF_STATE, timers_due
+from linedesk.operate.lists.conversations import by_cause, channels_of, latest, waiting
 from linedesk.operate.lists.waiting import Waiting, read_waiting
 from linedesk.page.view_models import targets
 from linedesk.store.client import Client
@@ -160,7 +159,7 @@ CASES = (
 @pytest.mark.parametrize("name", CASES)
 def test_a_list_says_of_an_event_what_its_story_says(database: Database[Any], name: str) -> None:
     expected = a_case(database, name)
-    (line,) = newest_events(database, since=ago(3600))
+    (line,) = events_between(database, ago(3600), None)
     assert (line.event_id, line.outcome.result) == (name, expected)
     assert line.text is None
     assert tell(database, name).stands in STANDS[expected]
@@ -171,7 +170,7 @@ def test_events_of_the_last_hour_are_counted_by_result(database: Database[Any]) 
         a_case(database, name)
     database.recvq.insert_one(an_event("01OLD", at=ago(7200)))
     database.recvq.insert_one({"heartbeat": True, "acceptTime": now()})
-    lines = newest_events(database, since=ago(3600))
+    lines = events_between(database, ago(3600), None)
     assert counted(lines) == {"answered": 1, "waiting": 1, "failed": 1, "no reply": 1}
     assert lines[-1].event_id == "01ANSWERED"
     failed = next(one for one in lines if one.outcome.result == "failed")
@@ -206,6 +205,24 @@ def test_conversations_by_their_last_event_and_by_what_waits(database: Database[
     assert waiting(database)[0].why == "held: slow"
 
 
+def test_brief_waits_are_left_out_and_a_cause_that_holds_many_is_one_group(
+    database: Database[Any],
+) -> None:
+    gate = {"code": "line_not_called"}
+    told = [
+        {"channel": "main", "key": f"U{n}", "since": ago(60 - n), "documents": 2}
+        | {"why": {**gate, "until": now() + timedelta(seconds=n)}}
+        for n in range(4)
+    ]
+    told += [{**told[0], "key": "brief", "since": ago(0.5)}, {**told[0], "key": "b", "why": "slow"}]
+    database.status.insert_one(a_dispatcher(now=now(), waiting=told))
+    alone, groups = by_cause(waiting(database), lambda one: one.why or "")
+    assert [one.key for one in alone] == ["b"]
+    assert {cause: [one.key for one in found] for cause, found in groups.items()} == {
+        "LINE is not called for now": ["U0", "U1", "U2", "U3"]
+    }
+
+
 def test_timers_that_wait_in_an_outbox_are_no_sends(database: Database[Any]) -> None:
     timer = {"id": "01A/timer/x", "eventId": "01A", "type": "timer", "name": "x", "at": ago(5)}
     database.conversations.insert_one(a_conversation(outbox={place_of(7, 1): timer}))
@@ -216,10 +233,10 @@ def test_a_dispatcher_that_is_gone_runs_no_handler(database: Database[Any]) -> N
     database.recvq.insert_one(an_event("01A", at=ago(40)))
     busy = {"eventId": "01A", "channel": "main", "key": HANAKO, "doing": "handler", "name": "w"}
     database.status.insert_one(a_dispatcher(now=now(), threads=[{**busy, "since": ago(30)}]))
-    (line,) = newest_events(database, since=ago(3600))
+    (line,) = events_between(database, ago(3600), None)
     assert line.outcome.words.startswith("handler on w for ")
     database.status.update_one({}, {"$set": {"at": ago(60)}})
-    (line,) = newest_events(database, since=ago(3600))
+    (line,) = events_between(database, ago(3600), None)
     assert line.outcome.words == "no running dispatcher holds the lease"
 
 
@@ -256,7 +273,7 @@ def test_the_calls_of_a_period_have_the_channel_of_their_event(database: Databas
 def test_heartbeats_do_not_count_as_events(database: Database[Any]) -> None:
     database.recvq.insert_many([an_event(f"01E{n}", at=ago(40)) for n in range(3)])
     database.recvq.insert_many([{"heartbeat": True, "acceptTime": now()} for _ in range(5)])
-    assert [one.event_id for one in newest_events(database, since=ago(3600), limit=2)] == [
+    assert [one.event_id for one in events_between(database, ago(3600), None, limit=2)] == [
         "01E2",
         "01E1",
     ]
@@ -272,31 +289,6 @@ def test_the_channels_are_those_that_exist(database: Database[Any]) -> None:
         *("main", "nochannel", "shop", "shop-2"),
     ]
     assert channels_of(database, own="main", pauses=Pauses()) == ["main", "shop", "shop-2"]
-
-
-def test_timers_are_listed_by_their_due_time(database: Database[Any]) -> None:
-    timer = {"channel": "main", "key": HANAKO, "n": 1, "setBy": "01A"}
-    daily = {"at": "07:30", "tz": "Asia/Tokyo"}
-    database.schedule.insert_many(
-        [
-            {**timer, "_id": f"main/{HANAKO}/late", "name": "late", "runAt": ago(5)},
-            {**timer, "_id": f"main/{HANAKO}/done", "name": "done", "runAt": None},
-            {**timer, "_id": f"main/{HANAKO}/~state", "runAt": now() + timedelta(hours=2)},
-            {
-                **timer,
-                "key": "C1",
-                "_id": f"main/C1/{TARO}/egg",
-                "runAt": now() + timedelta(hours=1),
-                "every": daily,
-            },
-        ]
-    )
-    found = [(one.name, one.member, one.every, one.set_by) for one in timers_due(database)]
-    assert found == [
-        ("late", None, None, "01A"),
-        ("egg", TARO, "07:30 Asia/Tokyo", "01A"),
-        (END_OF_STATE, None, None, "01A"),
-    ]
 
 
 def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Database[Any]) -> None:
@@ -334,39 +326,28 @@ def test_a_conversations_events_have_their_answers_below_them(database: Database
     database.calls.insert_one(a_call("01OUTBOX", at=ago(25), status=429, attempt=2))
     found = {one.event_id: one for one in events_of(database, "main", HANAKO, text=True)}
     told = {
-        name: [(answer.way, answer.result, answer.words, answer.text) for answer in one.answers]
+        name: [(step.kind, step.look, step.facts.get("messages")) for step in one.answers]
         for name, one in found.items()
     }
-    cause = "quota: the month's messages are used up"
+    written = [{"type": "text", "text": "こんにちは"}]
     assert told == {
-        "01ANSWERED": [("reply", "sent", "LINE answered 200", None)],
-        "01OUTBOX": [
-            ("reply", "waiting", "LINE has not taken it yet", "こんにちは"),
-            ("reply", "refused", "LINE answered 429, try 2", None),
-        ],
-        "01SENDFAILED": [("reply", "failed", f"given up: {cause}", "こんにちは")],
+        "01ANSWERED": [("call", "", None)],
+        "01OUTBOX": [("send", "look", written), ("call", "bad", None)],
+        "01SENDFAILED": [("letter", "bad", None)],
     }
     assert {(one.sender, one.text) for one in found.values()} == {(HANAKO, TEXT)}
     view = read_conversation(database, f"main/{HANAKO}")
     assert [row["_id"] for row in view.letters] == ["01SENDFAILED/0"]
     for one in events_of(database, "main", HANAKO):
-        assert {one.text, *(answer.text for answer in one.answers)} == {None}
+        assert one.text is None
+        assert "こんにちは" not in str(one.answers)
 
 
-def test_a_replay_is_marked_with_the_time_of_what_it_repeats(database: Database[Any]) -> None:
-    first = an_event("01A", at=ago(900))
-    again = an_event("replay:01A:1", at=ago(60))
-    twice = an_event("replay:replay:01A:1:1", at=ago(30))
-    database.recvq.insert_many([first, again, twice])
-    database.deadletters.insert_one(a_letter("01A", document=first, replays=1))
+def test_a_replay_is_marked_with_the_first_letter_behind_it(database: Database[Any]) -> None:
+    names = ("01A", "replay:01A:1", "replay:replay:01A:1:1")
+    database.recvq.insert_many([an_event(name, at=ago(90 - n)) for n, name in enumerate(names)])
     lines = events_of(database, "main", HANAKO)[::-1]
-    marks = [(one.replay_of, one.replay_of_at) for one in lines]
-    at = first["acceptTime"]
-    assert [(id_, known and abs(known - at).total_seconds() < 1) for id_, known in marks] == [
-        (None, None),
-        ("01A", True),
-        ("01A", True),
-    ]
+    assert [one.replay_of for one in lines] == [None, "01A", "01A"]
 
 
 def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) -> None:

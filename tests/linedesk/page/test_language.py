@@ -36,7 +36,7 @@ TEMPLATES = Path(web.__file__).parent / "templates"
 LETTER = f"{EVENT[:-1]}0"
 PAGES = (
     *("/", "/?hours=6", "/charts", "/conversations", "/conversations?order=waiting"),
-    *("/conversations?order=name", "/events", "/events?result=waiting", "/timers", "/letters"),
+    *("/conversations?order=name", "/events", "/events?result=waiting", "/letters"),
     *("/letters?since=nonsense", f"/letters/{LETTER}", "/calls?failed=true", "/pauses", "/audit"),
     *("/calls?from=30m&to=nonsense", f"/letters/ask?act=drop&id={LETTER}"),
     f"/letters/ask?act=replay&id={LETTER}",
@@ -270,9 +270,7 @@ def test_json_and_the_audit_are_english_for_a_japanese_reader(database: Rows) ->
     a_day.fill(database)
     headers = {**JAPANESE, "accept": "application/json"}
     with served(database) as url:
-        story = requests.get(f"{url}/event/{EVENT}", headers=headers, timeout=20).json()
         unknown = requests.get(f"{url}/event/zzzz", headers=headers, timeout=20).json()
-    assert story["verdict"].startswith("sending: one of its sends waits")
     assert unknown["error"][0].startswith("nothing is known by 'zzzz'")
     with speaking("ja"):
         with pytest.raises(NotReplayed, match="その間に破棄されました"):

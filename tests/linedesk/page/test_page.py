@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 from bson import ObjectId
@@ -25,7 +24,6 @@ PAGES = {
     "conversations": "/conversations",
     "waiting": "/conversations?order=waiting",
     "events": "/events",
-    "timers": "/timers",
     "pauses": "/pauses",
     "release": f"/release?channel=main&key={USER}",
     "ask": f"/letters/ask?act=replay&id={EVENT[:-1]}0",
@@ -39,7 +37,6 @@ ACTING = (
     "conversation",
     "conversations",
     "events",
-    "timers",
     "pauses",
     "release",
     "letters",
@@ -254,29 +251,6 @@ def test_lists_lead_to_conversations_and_events(open_page: Open) -> None:
     page.locator("#events").wait_for()
 
 
-def test_a_period_is_in_the_zone_of_the_browser_and_its_address_can_be_shared(
-    open_page: Open, full: Database[dict[str, Any]]
-) -> None:
-    at = datetime.now(UTC) - timedelta(hours=7)
-    for name, minutes in (("01JWITHIN", 2), ("01JBEFORE", -5), ("01JAFTER", 11)):
-        came = at + timedelta(minutes=minutes)
-        row = {**a_day.document(), "eventId": name, "acceptTime": came}
-        full.recvq.insert_one({**row, "_id": ObjectId.from_datetime(came)})
-    page = open_page("/events", timezone_id="Asia/Tokyo")
-    tokyo = at.astimezone(ZoneInfo("Asia/Tokyo"))
-    page.get_by_label("From").fill(f"{tokyo:%Y-%m-%dT%H:%M:%S}")
-    page.get_by_label("To").fill(f"{tokyo + timedelta(minutes=10):%Y-%m-%dT%H:%M:%S}")
-    page.get_by_role("button", name="Show").click()
-    page.locator("#event-01JWITHIN").wait_for()
-    assert page.locator("tbody tr").count() == 1
-    assert f"from {tokyo:%Y-%m-%d %H:%M:%S}" in page.locator("h1").inner_text()
-    assert page.get_by_label("From").input_value() == f"{tokyo:%Y-%m-%dT%H:%M:%S}"
-    page.reload()
-    page.locator("#event-01JWITHIN").wait_for()
-    page.goto("/events?from=nonsense")
-    page.get_by_text("'nonsense' is not a time. Write 2026-11-21T09:00").wait_for()
-
-
 def test_a_column_of_a_chart_leads_to_the_events_of_its_time(
     open_page: Open, full: Database[dict[str, Any]]
 ) -> None:
@@ -288,6 +262,10 @@ def test_a_column_of_a_chart_leads_to_the_events_of_its_time(
     column.click()
     page.locator("#event-01JTHEN").wait_for()
     assert page.locator("tbody tr").count() == 1
+    page.get_by_role("link", name="Calls of this time").click()
+    assert "Calls of LINE from" in page.locator("h1").inner_text()
+    page.goto("/events?from=nonsense")
+    page.get_by_text("'nonsense' is not a time. Write 2026-11-21T09:00").wait_for()
 
 
 def test_what_is_wrong_with_a_pause_of_everything_shows_beside_what_was_typed(

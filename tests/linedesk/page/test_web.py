@@ -36,7 +36,7 @@ PASSWORD, TOKEN = "correct-horse-battery", "token-for-scripts-1"
 CONVERSATION = f"/conversation/main/{USER}"
 EVERY_PAGE = (
     *("/", "/?hours=24", "/charts?hours=6", "/letters", "/calls", "/calls?failed=true", "/audit"),
-    *("/conversations", "/conversations?order=waiting", "/events", "/timers", "/pauses"),
+    *("/conversations", "/conversations?order=waiting", "/events", "/pauses"),
     *(f"/letters/ask?id={EVENT[:-1]}0", f"/release?channel=main&key={USER}"),
     *(CONVERSATION, f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"),
 )
@@ -132,7 +132,7 @@ def test_names_causes_and_reasons_are_text_and_no_markup(
             assert not re.search(r"=\"[^\"]*'\">&lt;img", page), path
             if "&lt;img src=x" in page:
                 shown.add(path)
-    assert {"/", CONVERSATION, "/audit", "/letters", "/pauses", "/calls", "/timers"} <= shown
+    assert {"/", CONVERSATION, "/audit", "/letters", "/pauses", "/calls"} <= shown
 
 
 def test_what_people_wrote_shows_where_it_is_switched_on(
@@ -141,8 +141,6 @@ def test_what_people_wrote_shows_where_it_is_switched_on(
     with served(full, Console(text=True)) as url:
         for path in (CONVERSATION, f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"):
             assert SECRET_TEXT in browser.get(f"{url}{path}").text, path
-        told = browser.get(f"{url}{CONVERSATION}", headers={"accept": "application/json"}).json()
-        assert told["data"] == {"note": SECRET_TEXT}
 
 
 def test_a_page_shows_the_values_of_the_rows(full: Rows, browser: requests.Session) -> None:
@@ -156,8 +154,6 @@ def test_a_page_shows_the_values_of_the_rows(full: Rows, browser: requests.Sessi
         assert f">{a_day.calls()[1]['requestId']}<" in calls
         told = browser.get(f"{url}/", headers={"accept": "application/json"}).json()
         assert told["queue"]["documents"] == 18
-        story = browser.get(f"{url}/event/{EVENT}", headers={"accept": "application/json"})
-        assert story.json()["eventId"] == EVENT
 
 
 def test_the_page_shows_the_sends_that_wait_for_line_and_their_cost(
