@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from linedesk.commands.listing import padded, show_page
 from linedesk.operate.conversation import conversation_summary, find_conversation, read_conversation
 from linedesk.operate.format import echo_json, for_long, local
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.settings.settings import Settings
 from linedesk.setup.database import open_database
 

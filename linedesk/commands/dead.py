@@ -26,6 +26,7 @@ from linedesk.operate.dead_letters import (
     explained,
     found,
     frames,
+    query_of,
     replayed,
     summary,
     what,
@@ -33,7 +34,7 @@ from linedesk.operate.dead_letters import (
 )
 from linedesk.operate.errors import NotDone, NotReplayed, Phrase
 from linedesk.operate.format import echo_json, local, plain, visible
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import Settings
 from linedesk.setup.database import open_database, open_to_act, operator
@@ -66,7 +67,7 @@ def show_list(letters: Sequence[Letter], names: Names, *, as_json: bool) -> None
             Column(zoned("last"), lambda letter: moment(letter.get(LAST_AT)), left_out=1),
             about,
             Column("who", who_of, fold=WHO_CELLS),
-            Column("cause", lambda letter: explained(letter.get("cause", "-")), fold=CAUSE_CELLS),
+            Column("cause", lambda letter: explained(letter), fold=CAUSE_CELLS),
             tries,
             again,
         ),
@@ -91,7 +92,7 @@ def _narrow(id_: Column, about: Column, names: Names) -> tuple[Column, ...]:
         parts = [
             _replays(again),
             "" if tries is None else _many_tries(tries),
-            explained(letter.get("cause", "-")),
+            explained(letter),
         ]
         return ", ".join(filter(None, parts))
 
@@ -128,6 +129,8 @@ def show_one(letter: Letter, names: Names, *, text: bool, as_json: bool) -> None
         return
     if told["explained"] == told["cause"]:
         del told["explained"]
+    if told["about"] is None:
+        del told["about"]
     times = {FIRST_AT: local(letter.get(FIRST_AT)), LAST_AT: local(letter.get(LAST_AT))}
     if letter.get(REPLAYED_AT):
         times[REPLAYED_AT] = local(letter[REPLAYED_AT])
@@ -163,7 +166,7 @@ def list_letters(settings: Settings, choice: Choice, *, as_json: bool) -> None:
         show_list(rows, names_beside(database, rows), as_json=as_json)
         if choice.limit and len(rows) == choice.limit:
             with translated():
-                count = letters.count_documents(choice.query())
+                count = letters.count_documents(query_of(letters, choice))
             if count > len(rows):
                 told = "{shown} of {count} shown; --limit shows more"
                 click.echo(told.format(shown=len(rows), count=count), err=True)

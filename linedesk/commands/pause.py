@@ -20,9 +20,9 @@ from linedesk.operate.acts import Acts, Head, Kind, OperatorControl, heads, newe
 from linedesk.operate.errors import NotDone, Phrase
 from linedesk.operate.events.rows import present_leader
 from linedesk.operate.format import echo_json, local, visible
-from linedesk.operate.known import known
 from linedesk.operate.lists.waiting import COST_OF_PAUSE, read_waiting
 from linedesk.operate.search import is_seen, scope_of
+from linedesk.operate.text import known
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import Settings
 from linedesk.setup.database import open_database, open_to_act, operator
@@ -228,7 +228,7 @@ def _act(row: Mapping[str, Any]) -> str:
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
-    return known(str(row.get("outcome")))
+    return known(row.get("outcome"))
 
 
 def _way(row: Mapping[str, Any]) -> str:

@@ -47,9 +47,9 @@ from linedesk.operate.health import (
     sent_words,
 )
 from linedesk.operate.history import read_history
-from linedesk.operate.known import known
 from linedesk.operate.overview import GateView, Latency, Overview, Sent, read_overview
 from linedesk.operate.processes import Process, WorkersView
+from linedesk.operate.text import known
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.language import DEFAULT, language, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
@@ -209,7 +209,7 @@ def _process(one: Process) -> Text:
     style = "green" if one.is_fresh and one.state == "working" else "yellow"
     told = Text(_("{role} {pid} on {host}").format(role=one.role, pid=one.pid, host=one.host) + " ")
     return told.append(state, style if one.is_fresh else "bold red").append(
-        f"  {visible(known(one.words))}"
+        f"  {visible(known(one.why))}"
     )
 
 
@@ -294,7 +294,7 @@ def _workers(seen: Overview, workers: WorkersView, most: int) -> Iterator[Text]:
     for one in workers.processes[:most]:
         version = _("{release}, bot {bot}").format(release=one.release, bot=one.bot)
         told = Text(f"{visible(one.name)} ({visible(version)}) ")
-        told.append(visible(known(one.state)), "green" if one.is_working else "yellow")
+        told.append(visible(one.words()), "green" if one.is_working else "yellow")
         busy = _("{busy:,} of {count:,} threads busy").format(busy=one.jobs, count=one.threads)
         yield told.append(f"  {busy}")
     for job in workers.jobs[:most]:
@@ -306,7 +306,7 @@ def _workers(seen: Overview, workers: WorkersView, most: int) -> Iterator[Text]:
 
 def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
     reason = one.get("why")
-    why = known(reason).removeprefix("a send ") if reason else _("no reason known")
+    why = known(reason) if reason else _("no reason known")
     duration = f"{_age(one.get('since'), seen)}{_try(one, seen)}"
     count = one.get("documents")
     # Without events the row is an outbox whose first send waits.
@@ -317,7 +317,7 @@ def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
             count,
         )
     else:
-        told = _("a send for {duration}: {why}")
+        told = _("for {duration}: {why}")
     told = told.format(count=count, duration=duration, why=why)
     return Text(visible(f"{_who(one, seen)}  {told}"))
 
@@ -435,7 +435,7 @@ def _call(row: Mapping[str, Any], seen: Overview) -> Text:
 
 def _letter(row: Mapping[str, Any], seen: Overview) -> Text:
     at = datetime.fromisoformat(row[LAST_AT]).strftime("%m-%d %H:%M") if row[LAST_AT] else "-"
-    explained = dead_letters.explained(row.get("cause") or "-")
+    explained = dead_letters.explained(row)
     return Text(visible(f"{at}  {known(row['what'])}  {_who(row, seen)}  {explained}"))
 
 

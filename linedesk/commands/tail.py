@@ -38,10 +38,11 @@ from linedesk.commands.people import (
     who_briefly,
 )
 from linedesk.operate import dead_letters
+from linedesk.operate.dead_letters import explained
 from linedesk.operate.format import brief, clock, echo_json, local, one_line, tabbed
-from linedesk.operate.known import known
 from linedesk.operate.reading import ALSO_KEY, rows_in
 from linedesk.operate.search import key_of
+from linedesk.operate.text import known
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import Settings
@@ -344,7 +345,7 @@ def _wordings(came: Came, *, text: bool) -> Sequence[str]:
     shown = told(came, text=text)
     said = f"  「{shown['text']}」" if "text" in shown else ""
     if came.kind == "dead":
-        cause = known(str(row.get("cause")))
+        cause = explained(row)
         return [f"{known(shown['what'])}: {cause}{said}", f"{cause}{said}"]
     return [f"{known(shown['what'])}{said}"]
 

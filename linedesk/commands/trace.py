@@ -20,8 +20,8 @@ from linedesk.operate.calls import Wanted, newest_calls, reason_words
 from linedesk.operate.conversation import find_conversation
 from linedesk.operate.events.story import Step, Story, tell
 from linedesk.operate.format import brief, clock, echo_json, local, one_line
-from linedesk.operate.known import known
 from linedesk.operate.search import Recent, recent
+from linedesk.operate.text import known
 from linedesk.settings.settings import Settings
 from linedesk.setup.database import open_database
 from linedesk.store.records.calls import REQUEST_ID, CallRecord, is_taken

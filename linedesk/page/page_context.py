@@ -19,13 +19,12 @@ from pymongo.database import Database
 
 from linedesk.operate.calls import cost_words, reason_words
 from linedesk.operate.conversation import with_names
-from linedesk.operate.dead_letters import explained
 from linedesk.operate.events.verdict import RESULT_NAMES
 from linedesk.operate.format import UNITS
 from linedesk.operate.health import sent_words
-from linedesk.operate.known import known
 from linedesk.operate.lists.conversations import pause_of_everything
 from linedesk.operate.lists.waiting import COST_OF_PAUSE
+from linedesk.operate.text import known
 from linedesk.page.auth import GUESS_SECONDS, Doorkeeper
 from linedesk.page.format import FILTERS, number, plain, zone
 from linedesk.page.gatekeeping import Names, is_loopback, visitor_of
@@ -35,6 +34,7 @@ from linedesk.runtime.language import gettext, language, mark, ngettext, of_envi
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
 from linedesk.store.records.calls import is_taken
+from linedesk.store.records.letters import Cause
 
 Value = TypeVar("Value")
 
@@ -256,7 +256,7 @@ def environment() -> Environment:
     made.filters["cost"] = cost_words
     made.filters["sent"] = sent_words
     made.filters["reason"] = reason_words
-    made.filters["explained"] = explained
+    made.filters["explained"] = lambda row: known(Cause(row.cause, row.about))
     # Words of a fixed set; any other word is shown as it is.
     fixed: dict[str, Mapping[Any, str]] = {
         "operator": OPERATORS,

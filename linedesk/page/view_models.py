@@ -21,8 +21,8 @@ from linedesk.operate.health import (
     worst_of,
 )
 from linedesk.operate.history import PAUSING
-from linedesk.operate.known import known
 from linedesk.operate.overview import Latency, Overview
+from linedesk.operate.text import known
 from linedesk.page.charts import HOURS
 from linedesk.page.flow_chart import flows, nodes
 from linedesk.page.format import seconds

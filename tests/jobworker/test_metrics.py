@@ -22,7 +22,7 @@ from jobworker.bot.talk import Talk
 from jobworker.effects import of_effect
 from jobworker.line.breaker import FAILURES_TO_OPEN
 from jobworker.line.gate import Gate
-from jobworker.line.gate_order import Standing, Ticket, TurnClass
+from jobworker.line.gate_order import Standing, Ticket
 from jobworker.line.hosts import Hosts
 from jobworker.metrics import OTHER, Use, WorkerMetrics, endpoint_of
 from jobworker.record.dead_letters import DeadLetters
@@ -30,6 +30,7 @@ from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document
+from linedesk.store.records.calls import TurnClass
 from linesim import Sim
 from tests.jobworker.line.test_gate import Hand, Note
 from tests.jobworker.line.test_gate import hand as hand

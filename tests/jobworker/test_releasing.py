@@ -21,7 +21,8 @@ from jobworker.record.dead_letters import anew
 from jobworker.runs import JobMemo
 from jobworker.sending.conversation_outbox import CallState, ConversationOutbox, SendLimits
 from linedesk import Bot
-from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
+from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
+from linedesk.store.records.letters import RELEASED
 from linesim import Sim
 from tests.jobworker.test_jobs_log import written
 from tests.jobworker.test_turn import Parked

@@ -14,7 +14,7 @@ from pymongo.errors import OperationFailure
 from linedesk.doctor.context import DoctorContext, open_client
 from linedesk.doctor.finding import Finding, bad, ok, size, skip, warn
 from linedesk.operate.health import REPLICATION_WARN_SECONDS
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import EMBEDDED

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
 from linedesk.operate import health
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.settings.errors import SettingsError

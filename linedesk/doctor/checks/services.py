@@ -17,7 +17,7 @@ from typing import Any
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, of, ok, skip, warn
 from linedesk.operate import health
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
 from linedesk.settings.addresses import REACHED_AT

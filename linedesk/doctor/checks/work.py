@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -11,15 +12,16 @@ from jobworker.record.dead_letters import NOTICE
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, FindingLevel, bad, ok, warn
 from linedesk.operate import health
-from linedesk.operate.known import known
 from linedesk.operate.overview import read_overview
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import ngettext
 from linedesk.setup.collections import audit_age_days, told_of_audit
 from linedesk.store.documents import DEADLETTERS, SCHEDULE, STATUS
 from linedesk.store.errors import REFUSED_WORDS
-from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REFUSED, REPLAYED_AT
+from linedesk.store.records.letters import EXPIRES_AT, LAST_AT, REFUSED, REPLAYED_AT, WRITE_REFUSED
 from linedesk.store.records.timers import RUN_AT, SET_ASIDE
+from linedesk.store.records.waits import Why, code_of
 
 MOST_COUNTED = 10_000
 REPORT_SECONDS = 2.0
@@ -52,12 +54,17 @@ def _problems(box: DoctorContext) -> list[Finding]:
 def conversations(box: DoctorContext) -> Finding:
     """Conversations that MongoDB refuses to write, by dead letters and waiting rows."""
     lately = _lately(box)
-    why = {"$regex": REFUSED_WORDS}
-    letters = box.database[DEADLETTERS].find({**lately, "cause": why}, {"channel": 1, "key": 1})
+    # Releases before stored a sentence.
+    cause = {"$in": [WRITE_REFUSED, re.compile(REFUSED_WORDS)]}
+    letters = box.database[DEADLETTERS].find({**lately, "cause": cause}, {"channel": 1, "key": 1})
     rows = list(letters.limit(MOST_COUNTED))
-    fresh = {"at": {"$gte": box.now - timedelta(seconds=WAITING_SECONDS)}, "waiting.why": why}
+    fresh = {
+        "at": {"$gte": box.now - timedelta(seconds=WAITING_SECONDS)},
+        "waiting.why.code": Why.WRITE_REFUSED,
+    }
     for process in box.database[STATUS].find(fresh, {"waiting": 1}):
-        rows += [one for one in process["waiting"] if REFUSED_WORDS in str(one.get("why"))]
+        waiting = process["waiting"]
+        rows += [one for one in waiting if code_of(one.get("why")) == Why.WRITE_REFUSED]
     return judge_conversations(rows)
 
 

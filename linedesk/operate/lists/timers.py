@@ -10,12 +10,12 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
-from jobworker.bot.timers import STATE_TIMER
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.documents import SCHEDULE
 from linedesk.store.errors import translated
 from linedesk.store.records.timers import RUN_AT, SET_BY
+from linedesk.store.timers import STATE_TIMER
 
 MOST_TIMERS = 200
 READ_SECONDS = 10.0

@@ -13,7 +13,7 @@ import pytest
 from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
-from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, STATE_TIMER, Timers, checked_name
+from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, Timers, checked_name
 from jobworker.record.conversations import ConversationStore, Outbound, numbered
 from jobworker.record.dead_letters import is_sound
 from jobworker.record.schedule import Schedule
@@ -21,7 +21,7 @@ from linedesk import Bot, BotError, TimerEvent
 from linedesk.operate.dead_letters import Replays, effect_again, event_again, replay_name
 from linedesk.store.documents import SCHEDULE, Document
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.timers import make_timer_document
+from linedesk.store.timers import STATE_TIMER, make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually

@@ -19,9 +19,10 @@ from linedesk import Bot
 from linedesk.operate.acts import Acts
 from linedesk.operate.dead_letters import event_again
 from linedesk.runtime.status_row import UNACCEPTED
-from linedesk.store.control import NO_PAUSES, RELEASED, Control, Pause, Pauses, Scope
+from linedesk.store.control import NO_PAUSES, Control, Pause, Pauses, Scope
 from linedesk.store.documents import name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
+from linedesk.store.records.letters import RELEASED
 from linedesk.store.timers import make_timer_document
 from tests.jobworker.remote.house import SHORT, House, out, states, until_working
 from tests.jobworker.remote.remote_room import leave

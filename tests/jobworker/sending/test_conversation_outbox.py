@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dispatcher.conversations.conversations import Conversation
-from jobworker.effects import RETRY_KEY_LIFE, Call, Send, SendMethod
+from jobworker.effects import Call, Send, SendMethod
 from jobworker.errors import LineError, NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
-from jobworker.line.gate_order import GateState, Order, Standing, Ticket, TicketState, TurnClass
+from jobworker.line.gate_order import GateState, Order, Standing, Ticket, TicketState
 from jobworker.sending.conversation_outbox import (
     CallState,
     ConversationOutbox,
@@ -34,6 +34,8 @@ from jobworker.sending.conversation_outbox import (
 from jobworker.sending.verdict import CallOutcome, ReplyUnknown, SendVerdict, Tried, judge
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.limits import TOKEN_LIFE
+from linedesk.store.records.calls import TurnClass
+from linedesk.store.records.effects import RETRY_KEY_LIFE
 from tests.jobworker.worker_harness import a_send
 
 IDLE, WAITING, BUSY, RESTING = CallState

@@ -14,7 +14,6 @@ import linesim
 from dispatcher.conversations.conversations import Conversation
 from jobworker.bot.talk import Talk
 from jobworker.effects import SendMethod
-from jobworker.line.month import day_of
 from jobworker.sending.conversation_outbox import (
     LIMITS,
     ConversationOutbox,
@@ -24,9 +23,11 @@ from jobworker.sending.conversation_outbox import (
     PendingSend,
     standing_of,
 )
-from jobworker.sending.late_replies import LATE, LateReplies
+from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.outcomes import Outcomes
 from linedesk import Bot
+from linedesk.store.limits import day_of
+from linedesk.store.records.letters import LATE
 from linesim import Sim
 from tests.jobworker.worker_harness import SHORT_PAUSES, Room, a_send
 from tests.waiting import eventually

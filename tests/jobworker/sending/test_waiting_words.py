@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobworker.assembly import turn_words
-from jobworker.line.gate_order import TurnClass
+from linedesk.store.records.calls import TurnClass
 
 LIVE, CHAT, OTHER, IDLE = TurnClass
 

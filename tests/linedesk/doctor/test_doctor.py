@@ -23,7 +23,6 @@ from click.testing import CliRunner, Result
 from pymongo.database import Database
 
 import linesim
-from jobworker.record.dead_letters import NO_LETTER
 from linedesk.doctor import line_api
 from linedesk.doctor.checks import certificate, services, space, work
 from linedesk.doctor.context import DoctorContext
@@ -49,6 +48,7 @@ from linedesk.store.documents import (
 from linedesk.store.errors import WriteRefused
 from linedesk.store.queue import usage
 from linedesk.store.queue.usage import Span
+from linedesk.store.records.letters import NO_LETTER
 from linedesk.store.spool.spool import Spool
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess, text_event

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from linedesk.operate.known import REASONS, TEXTS, known
+from linedesk.operate.text import REASONS, TEXTS, known
 from linedesk.runtime.language import speaking
 from linedesk.store.records.waits import Why, reason
 

@@ -11,7 +11,6 @@ import pytest
 from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
-from jobworker.line.month import TOKYO
 from linedesk.commands.status import sections
 from linedesk.operate.format import local
 from linedesk.operate.health import (
@@ -33,6 +32,7 @@ from linedesk.operate.overview import (
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.limits import TOKYO
 from tests.dispatcher.faults import failing
 from tests.linedesk.operate.hand import HANAKO, NOW, a_call, a_desk, a_dispatcher, a_row, ago
 

@@ -18,7 +18,7 @@ from pymongo.database import Database
 from linedesk import page as web
 from linedesk.operate.acts import Acts, OperatorControl
 from linedesk.operate.errors import NotReplayed
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.page.format import LONGEST_ID, code
 from linedesk.page.page_context import SCRIPT_TEXTS, Console
 from linedesk.runtime import language

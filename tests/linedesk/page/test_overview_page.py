@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from pymongo.database import Database
 
-from jobworker.line.month import sent_id
 from linedesk.store.client import Client, connect
+from linedesk.store.limits import sent_id
 from tests.frontdesk.cut_line import Gate
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import USER
