@@ -317,7 +317,7 @@ def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
             count,
         )
     else:
-        told = _("for {duration}: {why}")
+        told = _("a send for {duration}: {why}")
     told = told.format(count=count, duration=duration, why=why)
     return Text(visible(f"{_who(one, seen)}  {told}"))
 

@@ -75,19 +75,19 @@ EVENTS: Mapping[str, str] = {
 SENDS: Mapping[str, str] = {
     Why.FIRST_OF: mark("{count} wait in its outbox; the first: not taken by LINE yet"),
     Why.FIRST_TRIED_OF: mark("{count} wait in its outbox; the first: tried, of unknown outcome"),
-    Why.GATE: mark("a send waits for its turn at the gate"),
-    Why.LINE_ANSWERED: mark("a send waits: LINE answered {status}"),
-    Why.LINE_FAILS: mark("a send waits: LINE fails, and linedesk tries a single call now and then"),
+    Why.GATE: mark("waits for its turn at the gate"),
+    Why.LINE_ANSWERED: mark("LINE answered {status}"),
+    Why.LINE_FAILS: mark("LINE fails, and linedesk tries a single call now and then"),
     Why.MONTHS_LIMIT: mark(
-        "a send waits: LINE answered {status} for the month's limit, and LINE's count of this "
+        "LINE answered {status} for the month's limit, and LINE's count of this "
         "month has to be read"
     ),
-    Why.NO_ANSWER: mark("a send waits: LINE did not answer"),
-    Why.NO_CONNECTION: mark("a send waits: no connection to LINE"),
-    Why.NOT_CONFIRMED: mark("a send waits: MongoDB did not confirm in time"),
-    Why.RATE_LIMITED: mark("a send waits: LINE takes no more such calls for now (its rate limit)"),
-    Why.SENDING: mark("a send is on its way to LINE"),
-    Why.TOKEN_REFUSED: mark("a send waits: LINE refuses the access token"),
+    Why.NO_ANSWER: mark("LINE did not answer"),
+    Why.NO_CONNECTION: mark("no connection to LINE"),
+    Why.NOT_CONFIRMED: mark("MongoDB did not confirm in time"),
+    Why.RATE_LIMITED: mark("LINE takes no more such calls for now (its rate limit)"),
+    Why.SENDING: mark("is on its way to LINE"),
+    Why.TOKEN_REFUSED: mark("LINE refuses the access token"),
 }
 # Causes of dead letters.
 CAUSES: Mapping[str, str] = {
@@ -180,7 +180,7 @@ WITH: Mapping[tuple[str, str], str] = {
     (letters.WRITE_REFUSED, "tooLarge"): mark(
         "MongoDB refuses the write: the document would be larger than 16 MB"
     ),
-    (Why.GATE, "behind"): mark("a send waits for its turn at the gate, behind {behind} calls"),
+    (Why.GATE, "behind"): mark("waits for its turn at the gate, behind {behind} calls"),
 }
 # Values that may be codes in turn. All others are of people, LINE or MongoDB, and stay as they are.
 CODES = ("cause", "error", "reason")

@@ -44,7 +44,7 @@ class Burying:
     def __call__(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
         if job.given_up_for is not None:
-            self._letters.insert_one({"_id": name, "cause": job.given_up_for.cause})
+            self._letters.insert_one({"_id": name, "cause": job.given_up_for.cause.code})
             return JobResult.RECORDED
         handling = job.begin_handler()
         if name == self._hanging:

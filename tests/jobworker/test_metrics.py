@@ -31,6 +31,7 @@ from linedesk import Bot
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document
 from linedesk.store.records.calls import TurnClass
+from linedesk.store.records.letters import Cause
 from linesim import Sim
 from tests.jobworker.line.test_gate import Hand, Note
 from tests.jobworker.line.test_gate import hand as hand
@@ -169,7 +170,7 @@ def test_sends_given_up_for_money_or_time_are_counted_by_cause(database: Databas
     letters = DeadLetters(committer, is_unsent=lambda document: False, figures=figures)
     for cause in ("quota", "late", "late", "expired", "400"):
         effect = a_send(id=f"E{len(letters_of(database))}/0").as_document()
-        letters.write(of_effect(effect, "main/U1", cause=cause, attempts=1))
+        letters.write(of_effect(effect, "main/U1", cause=Cause(cause), attempts=1))
     assert figures_of(registry)["givenUpSends"] == {"quota": 1, "late": 2, "expired": 1}
 
 

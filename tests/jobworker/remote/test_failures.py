@@ -17,12 +17,12 @@ from jobworker.errors import WorkerAway
 from jobworker.remote.leader import Attempt
 from linedesk import Bot
 from linedesk.operate.acts import Acts
-from linedesk.operate.dead_letters import event_again
+from linedesk.operate.dead_letters import event_again, explained
 from linedesk.runtime.status_row import UNACCEPTED
 from linedesk.store.control import NO_PAUSES, Control, Pause, Pauses, Scope
 from linedesk.store.documents import name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
-from linedesk.store.records.letters import RELEASED
+from linedesk.store.records.letters import RELEASED, Cause
 from linedesk.store.timers import make_timer_document
 from tests.jobworker.remote.house import SHORT, House, out, states, until_working
 from tests.jobworker.remote.remote_room import leave
@@ -430,7 +430,7 @@ def test_a_timer_that_no_version_has_is_given_up_at_once(house: House) -> None:
     room.put_document(make_timer_document(found, accept_time=datetime.now(UTC)))
     room.until_quiet()
     (letter,) = room.letters()
-    assert letter["cause"].startswith("handler: NoTimerHandler")
+    assert explained(letter).startswith("handler: NoTimerHandler")
 
 
 def test_a_worker_of_another_contract_gets_no_jobs(house: House) -> None:
@@ -496,7 +496,7 @@ def test_a_handler_that_does_not_return_is_ended_by_its_worker(house: House) -> 
     assert house.texts(user) == ["はい"]
     assert house.texts(other) == ["はい"]
     (letter,) = room.letters()
-    assert (letter["cause"], letter["attempts"]) == ("handler: did not return", 2)
+    assert (explained(letter), letter["attempts"]) == ("handler: did not return", 2)
     assert "gate.wait()" in letter["traceback"]
     assert worker.abandoned_total == 2
 
@@ -533,7 +533,7 @@ def test_an_event_released_while_its_job_is_out_is_a_dead_letter_and_no_answer(
     room.until_quiet()
     assert house.texts(user) == ["b"]
     (letter,) = room.letters()
-    assert (letter["_id"], letter["cause"]) == (name_of(first), RELEASED)
+    assert (letter["_id"], Cause.of(letter)) == (name_of(first), RELEASED)
     assert worker.abandoned_total == 1
     # It is replayed while its old handler still runs.
     again = event_again(letter, name="replay:x:1", now=datetime.now(UTC))

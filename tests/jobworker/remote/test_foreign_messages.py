@@ -11,6 +11,7 @@ import pytest
 from jobworker.bot.talk import Talk
 from linedesk import Bot
 from linedesk.operate.acts import OperatorControl
+from linedesk.operate.dead_letters import explained
 from linedesk.runtime.status_row import UNACCEPTED
 from tests.jobworker.remote.house import House, states, until_working
 from tests.jobworker.remote.wire import Gate, Message, Stranger, Wire
@@ -327,8 +328,8 @@ def check_wrong(house: House, more: Message, cause: str) -> None:
     assert house.texts(other) == ["b"]
     assert house.texts(user) == ["a"]
     (letter,) = room.letters()
-    assert letter["cause"].startswith("handler: ")
-    assert cause in letter["cause"]
+    assert explained(letter).startswith("handler: ")
+    assert cause in explained(letter)
     assert letter["attempts"] == 1 or "outcome" in more or cause != "invalid decision"
     assert not house.database.conversations.find_one({"_id": {"$regex": user.user_id}}).get("data")
 
@@ -351,7 +352,7 @@ def test_a_decision_that_is_too_large_fails_in_its_worker(house: House) -> None:
     room.until_quiet()
     assert house.texts(user) == ["はい"]
     (letter,) = room.letters()
-    assert letter["cause"] == "handler: BotError: cannot be stored"
+    assert explained(letter) == "handler: BotError: cannot be stored"
 
 
 def test_workers_cannot_fill_a_leader_without_bound(house: House) -> None:

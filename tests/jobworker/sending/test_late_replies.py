@@ -26,6 +26,7 @@ from jobworker.sending.conversation_outbox import (
 from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.outcomes import Outcomes
 from linedesk import Bot
+from linedesk.operate.dead_letters import explained
 from linedesk.store.limits import day_of
 from linedesk.store.records.letters import LATE
 from linesim import Sim
@@ -177,7 +178,7 @@ def test_a_moment_without_a_time_zone_is_refused(room: Rooms, sim: Sim) -> None:
     desk, user = room(bot), sim.add_user("花子")
     desk.says(user, "?")
     desk.until_quiet()
-    assert ["BotError" in letter["cause"] for letter in desk.letters()] == [True]
+    assert ["BotError" in explained(letter) for letter in desk.letters()] == [True]
 
 
 def test_in_a_used_up_month_pushes_take_no_turns_and_answers_continue(room: Rooms) -> None:
@@ -241,6 +242,6 @@ def _in_a_used_up_month(desk: Room, sim: Sim) -> None:
     desk.says(users[2], "reply")
     eventually(lambda: texts(sim, users[2]) == ["はい"])
     desk.until_quiet()
-    letters = {letter["key"]: letter["cause"] for letter in desk.letters()}
+    letters = {letter["key"]: explained(letter) for letter in desk.letters()}
     assert letters == {user.user_id: "quota" for user in users[:2]}
     assert [call.endpoint for call in sim.calls].count("push") == 1

@@ -26,6 +26,7 @@ from linedesk.operate.dead_letters import Choice, frames, moment_of
 from linedesk.operate.format import visible
 from linedesk.store.control import Scope
 from linedesk.store.documents import make_document
+from linedesk.store.records.letters import Cause
 from tests.jobworker.worker_harness import a_send, lead
 
 NOW = datetime.now(UTC)
@@ -280,7 +281,9 @@ def test_the_replay_of_a_timer_that_mongodb_refused_sets_it(
     run: Run, database: Database[Any]
 ) -> None:
     effect = a_timer(NOW)
-    letter = of_effect(effect, "main/U花子", cause="MongoDB refuses the row: 121", attempts=1)
+    letter = of_effect(
+        effect, "main/U花子", cause=Cause("write_refused", {"code": 121}), attempts=1
+    )
     DeadLetters(lead(Committer(database)), is_unsent=lambda document: False).write(letter)
     row = run("list").stdout.splitlines()[1].split("\t")
     assert row[2:5] == ["timer", "U花子", "MongoDB refuses the row: 121"]
