@@ -71,7 +71,7 @@ class Schedule:
                     log.debug("timer is already stored, or a later one id=%s", effect["id"])
                     return self._not_counted(effect)
             except (WriteError, BSONError) as error:
-                return Cause(WRITE_REFUSED, {"code": getattr(error, "code", None) or 0})
+                return Cause(WRITE_REFUSED, {"errorCode": getattr(error, "code", None) or 0})
         raise StoreUnavailable("the timer is not settled: it may be waiting for a majority")
 
     def _not_counted(self, effect: Mapping[str, Any]) -> Cause | None:

@@ -565,7 +565,7 @@ def _open_letters(now: datetime, *order: Document) -> list[Document]:
     """Return the stages for letters that were not replayed, in the order of an index."""
     is_lately = {"$gte": [f"${LAST_AT}", now - LATELY]}
     by_cause = {
-        "_id": {"cause": "$cause", "about": "$about"},
+        "_id": {name: {"$ifNull": [f"${name}", None]} for name in ("cause", "about")},
         "count": {"$sum": 1},
         "lately": {"$sum": {"$cond": [is_lately, 1, 0]}},
         LAST_AT: {"$max": f"${LAST_AT}"},

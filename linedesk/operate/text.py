@@ -105,7 +105,7 @@ CAUSES: Mapping[str, str] = {
     letters.NOT_JSON.code: mark("it cannot be written as JSON"),
     letters.NO_VERDICT: mark("no verdict of LINE's in {tries} tries"),
     letters.LINE_REFUSED: mark("LINE refused it with {status}"),
-    letters.WRITE_REFUSED: mark("MongoDB refuses the write: code {code}"),
+    letters.WRITE_REFUSED: mark("MongoDB refuses the write: code {errorCode}"),
     letters.LATER_ROW.code: mark("its row in schedule has a number above its conversation's"),
     letters.NO_LETTER.code: mark(
         "refused: it asks for a send or timer, and no dead letter under replay has one"
@@ -184,6 +184,7 @@ WITH: Mapping[tuple[str, str], str] = {
 }
 # Values that may be codes in turn. All others are of people, LINE or MongoDB, and stay as they are.
 CODES = ("cause", "error", "reason")
+COUNTS = ("behind", "count", "failures", "people", "tries")
 
 
 def known(stored: object) -> str:
@@ -211,16 +212,16 @@ def _said(found: Mapping[str, Any]) -> str:
     text = text or TEXTS.get(code)
     if text is None:
         return code
-    values = {name: known(one) if name in CODES else _value(one) for name, one in found.items()}
+    values = {name: _value(name, one) for name, one in found.items()}
     said = _(text).format_map(_Values(values))
     if isinstance(until := found.get("until"), datetime):
         at = f"{until.astimezone(UTC):%H:%M:%S} UTC"
         said = _("{reason}, next try at {at}").format(reason=said, at=at)
     if isinstance(since := found.get("since"), datetime):
-        said = _("{reason} since {at}").format(reason=said, at=_value(since))
+        said = _("{reason} since {at}").format(reason=said, at=_value("since", since))
     if found.get("people"):
         said = _("{reason} (one multicast to {count} people)").format(
-            reason=said, count=_value(found["people"])
+            reason=said, count=_value("people", found["people"])
         )
     if found.get("calledLine"):
         message = _("{error}, after it had called LINE itself: another try would send twice")
@@ -228,7 +229,9 @@ def _said(found: Mapping[str, Any]) -> str:
     return said
 
 
-def _value(value: object) -> str:
+def _value(name: str, value: object) -> str:
+    if name in CODES:
+        return known(value)
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) and name in COUNTS else str(value)

@@ -66,7 +66,7 @@ class Why(StrEnum):
     SENDING = "sending"
     TOKEN_REFUSED = "token_refused"  # no password
     WRITE_REFUSED = "write_refused"
-    """With MongoDB's `code`, or `tooLarge`."""
+    """With MongoDB's `errorCode`, or `tooLarge`."""
 
 
 def reason(why: Why, seconds: float | None = None, **values: Any) -> Document:

@@ -31,6 +31,7 @@ from linedesk.store.documents import Document
 from linedesk.store.errors import REFUSED_WORDS, Replaced, StoreUnavailable
 from linedesk.store.records.effects import place_of
 from linedesk.store.records.letters import RELEASED
+from linedesk.store.records.waits import Why, code_of
 from linesim import Rule, Sim, Status
 from linesim.model.calls import Call
 from linesim.model.faults import BadMember, bad_request
@@ -556,7 +557,7 @@ def test_a_member_given_up_while_the_outcome_is_unknown_leaves_the_others(
     sim.close_next("multicast", accept=True)
     limits = SendLimits(first_pause_seconds=0.5, longest_pause_seconds=0.5)
     with Leader(database, sim, send_limits=limits) as room:
-        eventually(lambda: any("did not answer" in one["why"] for one in room.desk.waiting()))
+        eventually(lambda: any(code_of(one["why"]) == Why.NO_ANSWER for one in room.desk.waiting()))
         id_, effect_id = f"{CHANNEL}/{user.user_id}", f"{user.user_id}/0"
         eventually(lambda: not room.desk.outcomes.give_up(id_, effect_id, cause=RELEASED))
         room.until_quiet()

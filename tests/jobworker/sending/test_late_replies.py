@@ -227,7 +227,7 @@ def test_a_push_of_unknown_outcome_rests_in_a_used_up_month(room: Rooms) -> None
         desk = room(bot, sim=poor)
         desk.says(poor.add_user("花子"), "?")
         eventually(lambda: desk.desk.line.quota.month.is_closed)
-        eventually(lambda: any("month's limit" in one["why"] for one in desk.desk.waiting()))
+        eventually(lambda: any(one["why"]["code"] == "months_limit" for one in desk.desk.waiting()))
         assert len(poor.calls_to("push")) <= 4
 
 
@@ -242,6 +242,6 @@ def _in_a_used_up_month(desk: Room, sim: Sim) -> None:
     desk.says(users[2], "reply")
     eventually(lambda: texts(sim, users[2]) == ["はい"])
     desk.until_quiet()
-    letters = {letter["key"]: explained(letter) for letter in desk.letters()}
+    letters = {letter["key"]: letter["cause"] for letter in desk.letters()}
     assert letters == {user.user_id: "quota" for user in users[:2]}
     assert [call.endpoint for call in sim.calls].count("push") == 1

@@ -272,7 +272,7 @@ def test_a_reply_past_its_minute_does_not_even_try(room: Rooms, sim: Sim) -> Non
             lambda sim: sim.answer_next(
                 "multicast", 429, {"message": "You have reached your monthly limit."}
             ),
-            "quota",
+            "quota: the month's messages are used up",
         ),
     ],
 )

@@ -282,7 +282,7 @@ def test_the_replay_of_a_timer_that_mongodb_refused_sets_it(
 ) -> None:
     effect = a_timer(NOW)
     letter = of_effect(
-        effect, "main/U花子", cause=Cause("write_refused", {"code": 121}), attempts=1
+        effect, "main/U花子", cause=Cause("write_refused", {"errorCode": 121}), attempts=1
     )
     DeadLetters(lead(Committer(database)), is_unsent=lambda document: False).write(letter)
     row = run("list").stdout.splitlines()[1].split("\t")

@@ -40,7 +40,7 @@ UNTIL = datetime(2026, 11, 1, 12, 3, 5, tzinfo=UTC)
         (
             QUOTA,
             "quota: the month's messages are used up",
-            "quota: 今月のメッセージを使い切りました",
+            "quota: 今月の通数を使い切りました",
         ),
         # LINE's English stays as LINE wrote it, also where it is a code of ours.
         (
@@ -56,12 +56,12 @@ UNTIL = datetime(2026, 11, 1, 12, 3, 5, tzinfo=UTC)
             "リトライすると2回送信されます",
         ),
         (
-            Cause(WRITE_REFUSED, {"code": 121}),
-            "MongoDB refuses the write: code 121",
-            "MongoDBが書き込みを拒否: コード121",
+            Cause(WRITE_REFUSED, {"errorCode": 17419}),
+            "MongoDB refuses the write: code 17419",
+            "MongoDBが書き込みを拒否: コード17419",
         ),
         # A row without its values, and a code of a later release.
-        (Cause("dropped"), "dropped by -", "- が破棄"),
+        (Cause("dropped"), "dropped by -", "-が破棄"),
         ({"code": "moon_phase"}, "moon_phase", "moon_phase"),
         ({}, "None", "None"),
         # `jobs` has the code alone; a row of an earlier release, and of a later one.

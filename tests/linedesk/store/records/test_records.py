@@ -103,14 +103,15 @@ def test_the_row_of_the_lease_is_made_as_ever() -> None:
 
 def test_the_letter_of_an_event_is_stored_as_ever() -> None:
     document = {"_id": 1, "eventId": "E1", "channel": "main", "key": "U1", "event": {}}
-    effect = of_event(document, GiveUp("handler: E", 3, AT, "T"))
+    effect = of_event(document, GiveUp(Cause("handler", {"error": "E"}), 3, AT, "T"))
     stored = {
         "id": "E1",
         "type": "deadletter",
         "channel": "main",
         "key": "U1",
         "document": document,
-        "cause": "handler: E",
+        "cause": "handler",
+        "about": {"error": "E"},
         "traceback": "T",
         "attempts": 3,
         "firstAt": AT,
