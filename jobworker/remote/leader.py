@@ -195,10 +195,10 @@ class Workers:
         with self._lock:
             number, jobs = len(self._usable()), len(self._attempts)
         if not number:
-            return self.away()
+            return self.away().replace("_", " ")
         workers = "1 worker" if number == 1 else f"{number} workers"
         words = f"{workers}, {jobs} jobs out"
-        return f"{words}, {trouble}" if trouble else words
+        return f"{words}, {trouble.replace('_', ' ')}" if trouble else words
 
     # Called by a turn.
 

@@ -509,7 +509,7 @@ def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
         database.command({"collMod": SCHEDULE, "validator": {}})
     assert len(tried) == 2
     (letter,) = desk.letters()
-    assert explained(letter) == "MongoDB refuses the row: 121"
+    assert explained(letter) == "MongoDB refuses the write: code 121"
     assert (letter["key"], letter["effect"]["timer"]) == (
         user.user_id,
         f"{CHANNEL}/{user.user_id}/egg",
