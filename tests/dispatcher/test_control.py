@@ -27,6 +27,11 @@ Store = Callable[..., None]
 SavedUpTo = Callable[..., None]
 Told = Callable[[str], list[str]]
 
+
+def a_letter(id_: str) -> Document:
+    return {"code": "event_is_letter", "id": id_}
+
+
 DROPPED = Cause("dropped", {"by": "hanako"})
 
 

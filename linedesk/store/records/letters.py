@@ -78,7 +78,7 @@ NOT_SENT, OUTCOME_UNKNOWN = Cause("not_sent"), Cause("outcome_unknown")
 NOT_JSON = Cause("not_json")
 NO_LETTER, NO_ROW = Cause(f"{REFUSED}no_letter"), Cause(f"{REFUSED}no_row")
 LATER_ROW = Cause("later_row")
-HANDLER: Final = "handler"
+HANDLER: Final = "handler_error"
 """With `error`: the class of an error, or a code."""
 DROPPED: Final = "dropped"
 """With `by`."""

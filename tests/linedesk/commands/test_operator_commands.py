@@ -170,7 +170,7 @@ def test_status_tells_who_waits_by_class_and_how_many_sends_a_call_carries(
 def test_a_dead_letter_is_told_with_what_its_cause_means(run: Run, database: Database[Any]) -> None:
     letter = {"_id": "E9/0", "channel": "main", "key": HANAKO, "cause": "late"}
     database.deadletters.insert_one({**letter, "lastAt": NOW, "effect": {"way": "reply"}})
-    meaning = explained("late")
+    meaning = explained({"cause": "late"})
     assert meaning.startswith("late: ")
     shown = run("dead", "show", "E9/0").stdout
     assert meaning in shown
@@ -220,7 +220,7 @@ def test_a_watched_screen_has_no_more_lines_than_the_terminal() -> None:
     doing = [{"name": f"worker-{n}", "doing": "handler", "since": ago(n)} for n in range(20)]
     letters = [{"_id": str(n), "lastAt": NOW, "cause": "x"} for n in range(10)]
     rows = [a_desk(), a_dispatcher(waiting=stuck, threads=doing)]
-    causes = [{"_id": "x", "count": 10, "lately": 10, "lastAt": NOW}]
+    causes = [{"_id": {"cause": "x"}, "count": 10, "lately": 10, "lastAt": NOW}]
     read = Read(rows, [], calls=[a_call()] * 20, letters=letters, replays=0, causes=causes)
     seen = put_together(read, now=NOW)
     for height in (40, 24):

@@ -379,7 +379,7 @@ def test_what_status_does_not_look_at_is_reported(
     database[SCHEDULE].insert_one({"_id": "main/U1/a", "runAt": None, "setAside": "no data"})
     assert work.timers(patient).state is WARN
     database[DEADLETTERS].insert_one({"_id": "E3", "lastAt": past - timedelta(days=2)})
-    database[DEADLETTERS].insert_one({"_id": "E4", "lastAt": past, "cause": NO_LETTER})
+    database[DEADLETTERS].insert_one({"_id": "E4", "lastAt": past, **NO_LETTER.fields})
     assert work.refused(patient).state is BAD
     assert work.ages(patient).do.startswith("`linedesk init`")
     set_audit_age(database, days=400)
@@ -400,8 +400,12 @@ def test_conversations_that_mongodb_refuses_to_write_are_named(
     cause = str(WriteRefused(17419))
     letter = {"channel": "main", "key": "U1", "cause": cause, "lastAt": now}
     database[DEADLETTERS].insert_many([{**letter, "_id": name} for name in ("E1", "E2")])
-    waits = {"channel": "main", "key": "U2", "why": f"its outbox waits: {WriteRefused(121)}"}
-    row = {"_id": "dispatcher/a/1", "at": now, "waiting": [waits, {**waits, "why": "its turn"}]}
+    waits = {"channel": "main", "key": "U2", "why": {"code": "write_refused"}}
+    row = {
+        "_id": "dispatcher/a/1",
+        "at": now,
+        "waiting": [waits, {**waits, "key": "U3", "why": {"code": "gate"}}],
+    }
     database[STATUS].insert_one(row)
     found = work.conversations(patient)
     assert (found.state, found.saw) == (BAD, "MongoDB refuses writes to main/U1, main/U2")

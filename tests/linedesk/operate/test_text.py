@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from linedesk.operate.text import CAUSES, EVENTS, SENDS, known
+from linedesk.operate.text import CAUSES, EVENTS, OUTCOMES, SENDS, TEXTS, WORDS, WORKERS, known
 from linedesk.runtime.language import speaking
-from linedesk.store.records.letters import LINE_REFUSED, QUOTA, WRITE_REFUSED, Cause
+from linedesk.store.records.letters import HANDLER, LINE_REFUSED, QUOTA, WRITE_REFUSED, Cause
 from linedesk.store.records.waits import Why, reason
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,7 +49,7 @@ UNTIL = datetime(2026, 11, 1, 12, 3, 5, tzinfo=UTC)
             "LINEが400で拒否: The property must be between 1 and 13",
         ),
         (
-            Cause("handler", {"error": "did_not_return", "calledLine": True}),
+            Cause(HANDLER, {"error": "did_not_return", "calledLine": True}),
             "handler: did not return, after it had called LINE itself: another try would send "
             "twice",
             "ハンドラー: 戻りませんでした。ハンドラーがLINEを直接呼び出した後のため、"
@@ -95,6 +95,11 @@ def test_each_code_has_a_sentence_and_a_row_in_the_reference() -> None:
     assert codes(waits) == {*EVENTS, *SENDS, Why.WRITE_REFUSED} - console_only
     assert set(EVENTS) | set(SENDS) | {Why.WRITE_REFUSED} == set(Why)
     assert codes(causes.split("\n## ")[0]) == set(CAUSES)
+
+
+def test_no_code_has_two_meanings() -> None:
+    tables = (WORDS, EVENTS, SENDS, CAUSES, WORKERS, OUTCOMES)
+    assert len(TEXTS) == sum(map(len, tables)) + len(["may arrive twice"])
 
 
 def test_the_line_of_a_cause_is_the_cause() -> None:

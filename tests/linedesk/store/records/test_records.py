@@ -26,7 +26,7 @@ from linedesk.store.records import (
 from linedesk.store.records.audit import begun_row, ended
 from linedesk.store.records.calls import CallRecord
 from linedesk.store.records.leases import NEVER_HELD, LeaseRecord
-from linedesk.store.records.letters import Cause
+from linedesk.store.records.letters import HANDLER, Cause
 
 ROOT = Path(__file__).parents[4]
 RECORDS = (audit, calls, conversations, effects, events, letters, runs, timers)
@@ -103,14 +103,14 @@ def test_the_row_of_the_lease_is_made_as_ever() -> None:
 
 def test_the_letter_of_an_event_is_stored_as_ever() -> None:
     document = {"_id": 1, "eventId": "E1", "channel": "main", "key": "U1", "event": {}}
-    effect = of_event(document, GiveUp(Cause("handler", {"error": "E"}), 3, AT, "T"))
+    effect = of_event(document, GiveUp(Cause(HANDLER, {"error": "E"}), 3, AT, "T"))
     stored = {
         "id": "E1",
         "type": "deadletter",
         "channel": "main",
         "key": "U1",
         "document": document,
-        "cause": "handler",
+        "cause": HANDLER,
         "about": {"error": "E"},
         "traceback": "T",
         "attempts": 3,
