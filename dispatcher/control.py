@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from dispatcher.lease import Lease
 from dispatcher.pool.pool import Pool
 from jobworker.assembly import BotWorker
+from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.control import NO_PAUSES, Control, Drop, Pauses, Release
 from linedesk.store.errors import AccessRefused, StoreUnavailable
@@ -33,7 +34,7 @@ class ControlReader(BackgroundThread):
         self._pool = pool
         self._worker = worker
         self._lease = lease
-        self._failed: str | None = None
+        self._refused: str | None = None
 
     def start(self) -> None:
         _tell(NO_PAUSES, self._pool.pauses)
@@ -56,12 +57,14 @@ class ControlReader(BackgroundThread):
     def _try(self) -> None:
         try:
             self.look()
-            self._failed = None
-        except (StoreUnavailable, AccessRefused) as error:
-            if str(error) != self._failed:
-                level = logging.ERROR if isinstance(error, AccessRefused) else logging.WARNING
-                log.log(level, "orders not read or not settled, trying again error=%s", error)
-            self._failed = str(error)
+            MONGODB.works("orders not read or not settled")
+            self._refused = None
+        except StoreUnavailable as error:
+            MONGODB.fails("orders not read or not settled", error)
+        except AccessRefused as error:
+            if str(error) != self._refused:
+                log.error("orders not read or not settled, trying again error=%s", error)  # noqa: TRY400
+            self._refused = str(error)
 
     def look(self) -> None:
         """Read the orders once. Raises StoreUnavailable, AccessRefused."""

@@ -17,6 +17,7 @@ from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from linedesk.runtime.clock import boottime
+from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import DISPATCHER, EPOCHS
@@ -215,18 +216,14 @@ class Lease(BackgroundThread):
         return SetupError(f"the lease's {what} is missing: run `linedesk init` first")
 
     def _run(self) -> None:
-        failed = False
         while not self._stop.wait(self._renew_seconds):
             self.activity.busy()
             try:
                 self.renew()
             except StoreUnavailable as error:
-                failed = True
-                log.warning("lease not renewed, trying again error=%s", error)
+                MONGODB.fails("lease not renewed", error)
             else:
-                if failed:
-                    log.info("lease renewed again epoch=%d", self.epoch)
-                failed = False
+                MONGODB.works("lease not renewed")
             self.activity.idle()
 
     def renew(self) -> None:

@@ -32,6 +32,7 @@ from dispatcher.watchdog import STANDBY, STARTING, WAITING, Watchdog
 from jobworker.assembly import BotWorker
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, WaitReason
+from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.collections import require_schema
 from linedesk.store.control import Control
@@ -177,11 +178,12 @@ class Dispatcher:
                 found = action()
             except StoreUnavailable as error:
                 failures += 1
-                log.warning("taking over, trying again error=%s", error)
+                MONGODB.fails("not taken over", error)
                 self._reason.set(AWAY)
                 self._tell(self._reason.fresh() or AWAY, WAITING)
                 self._pause(pause_seconds(failures))
             else:
+                MONGODB.works("not taken over")
                 self._reason.set(None)
                 return found
 

@@ -6,7 +6,6 @@ MongoDB for figures that are not in memory, and checks whether a collection was 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from dispatcher.watchdog import WAITING, WORKING, Reported, WatchdogReporter
 from jobworker.assembly import BotWorker
 from linedesk.runtime.liveness import WaitReason, moment
 from linedesk.runtime.metrics import MetricsSnapshot
+from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import (
     BROKER,
@@ -139,8 +139,6 @@ def _figures_in_words(figures: Document, per_second: Document) -> list[str | Non
     ]
 
 
-log = logging.getLogger(__name__)
-
 HISTORY_SECONDS = 10.0
 
 
@@ -161,7 +159,6 @@ class BacklogProbe(BackgroundThread):
         self._figures = figures
         self._repair = repair
         self._note_at = time.monotonic() + HISTORY_SECONDS
-        self._failed: set[str] = set()
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -184,15 +181,13 @@ class BacklogProbe(BackgroundThread):
             self._history.insert_one(history_row(self._figures.snapshots.latest))
 
     def _tried(self, failed: str, action: Callable[[], None]) -> bool:
-        """Whether the action succeeded; a failure is reported once, until it succeeds again."""
+        """Whether the action succeeded."""
         try:
             action()
         except (PyMongoError, BSONError, QueueError) as error:
-            if failed not in self._failed:
-                log.warning("%s, trying again error=%s", failed, type(error).__name__)
-            self._failed.add(failed)
+            MONGODB.fails(failed, type(error).__name__)
             return False
-        self._failed.discard(failed)
+        MONGODB.works(failed)
         return True
 
 

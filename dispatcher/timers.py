@@ -34,6 +34,7 @@ from dispatcher.timer_rows import BrokenRow, FiredTimer, fired_timer, regular_at
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.clock import boottime
 from linedesk.runtime.liveness import moment
+from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.client import DURABLE, LOCAL
 from linedesk.store.documents import RECVQ, SCHEDULE
@@ -180,19 +181,20 @@ class Timers(BackgroundThread):
             raise error
         self._failures += 1
         reason = _reason(error)
-        if reason != self._reason:
-            self._reason = reason
+        is_news, self._reason = reason != self._reason, reason
+        if is_news:
             self._trouble = f"timers cannot be fired since {moment(datetime.now(UTC))}: {reason}"
-            # Errors that a retry cannot fix, such as a missing right, need an operator.
-            say = log.warning if isinstance(error, StoreUnavailable | LeaseNotFresh) else log.error
-            say('timers cannot be fired, trying again reason="%s"', reason)
+        if isinstance(error, StoreUnavailable | LeaseNotFresh):
+            MONGODB.fails("timers not fired", reason)
+        elif is_news:
+            # A retry cannot fix it: an operator has to.
+            log.error('timers not fired, trying again reason="%s"', reason)
         return growing_seconds(
             self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
         )
 
     def _recovered(self) -> None:
-        if self._failures:
-            log.info("timers are fired again tries=%d", self._failures)
+        MONGODB.works("timers not fired")
         self._failures, self._reason, self._trouble = 0, None, None
         self._most = BATCH_ROWS
 

@@ -98,7 +98,7 @@ class FrontDesk:
             return _refused(refusal)
         seconds = time.monotonic() - started
         self._figures.accepted(len(documents), duplicates, seconds)
-        log.info(
+        log.debug(
             "accepted events=%d duplicates=%d ms=%.1f client=%s",
             len(documents),
             duplicates,

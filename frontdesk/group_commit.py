@@ -31,6 +31,7 @@ from frontdesk.store_choice import (
 )
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.liveness import ThreadActivity, moment
+from linedesk.runtime.outage import MONGODB
 from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool, SpoolContents
@@ -72,8 +73,6 @@ class GroupCommit:
         spooling = _Runner("spool", stores.spool, append, spool.probe, START_SECONDS)
         self._runners = [self._recvq, spooling]
         self._connections, self._drain = (spool, reader), drain
-        self._spooling_since: float | None = None
-        self._spooled_before = 0
 
     @property
     def unavailable(self) -> str | None:
@@ -217,20 +216,6 @@ class GroupCommit:
             runner.report()
             if runner.queue.has_work or runner.queue.has_ended:
                 runner.wake.set()
-        self._report_spooling()
-
-    def _report_spooling(self) -> None:
-        if self._stores.is_spooling == (self._spooling_since is not None):
-            return
-        now = time.monotonic()
-        if self._spooling_since is None:
-            self._spooling_since, self._spooled_before = now, self._stores.spooled
-            log.warning('spooling began reason="%s"', self._stores.recvq.reason)
-        else:
-            documents = self._stores.spooled - self._spooled_before
-            seconds = now - self._spooling_since
-            log.info("spooling ended documents=%d seconds=%.1f", documents, seconds)
-            self._spooling_since = None
 
     def _set_timer(self, request: PendingRequest) -> None:
         if not request.is_done:
@@ -284,6 +269,7 @@ class _Runner:
         self.wake, self.stop = asyncio.Event(), asyncio.Event()
         self.first_probe = asyncio.Event()
         self._start_seconds = start_seconds
+        self._is_recvq = name == "recvq"
         self._away_since = datetime.now(UTC)
         self._reported: NotStored | None = queue.reason
 
@@ -349,10 +335,16 @@ class _Runner:
         if self.queue.state is StoreState.STOPPING or str(reason) == str(before):
             return
         if reason is None:
-            log.info('store available store="%s"', self.queue.name)
+            if self._is_recvq:
+                MONGODB.works("events not stored in recvq")
+            else:
+                log.info('store available store="%s"', self.queue.name)
             return
         if before is None:
             self._away_since = datetime.now(UTC)
+        if self._is_recvq:
+            MONGODB.fails("events not stored in recvq", f"{reason} {reason.detail}".strip())
+            return
         words = 'store unavailable store="%s" reason="%s" detail="%s"'
         log.warning(words, self.queue.name, reason, reason.detail)
 

@@ -220,7 +220,8 @@ class Turn:
         memo.store_failures += 1
         pause = pause_seconds(memo.store_failures, most=self._turns.limits.store_pause_seconds)
         self.run.error = why.value if error is None else type(error).__name__
-        log.warning("not decided, trying again event_id=%s error=%s", self.name, error or why.value)
+        # The parts that need MongoDB, and the lease, report an outage.
+        log.debug("not decided, trying again event_id=%s error=%s", self.name, error or why.value)
         return Wait.because(why, pause)
 
     def _away(self, error: WorkerAway) -> Wait:

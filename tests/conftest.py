@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from linedesk.runtime.outage import MONGODB
 from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
 from linedesk.store.client import Client, connect
@@ -121,6 +122,12 @@ def browser() -> Iterator[Any]:
         browser = started.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_outage() -> None:
+    """An outage of an earlier test has no part in the log of this one."""
+    MONGODB.__init__()  # type: ignore[misc]
 
 
 @pytest.fixture(autouse=True)

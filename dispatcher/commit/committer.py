@@ -26,6 +26,7 @@ from pymongo.database import Database
 from pymongo.errors import DocumentTooLarge, OperationFailure, PyMongoError
 
 from linedesk.runtime.backoff import pause_seconds
+from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.client import DURABLE, WTIMEOUT_SECONDS
 from linedesk.store.documents import Document
@@ -495,7 +496,10 @@ class Committer(BackgroundThread):
                 failures += 1
                 if isinstance(error, _Conflict) and conflicts and failures >= conflicts:
                     raise
-                log.warning("writes not confirmed, trying again error=%s", error)
+                if isinstance(error, _Conflict):
+                    log.debug("writes in conflict with others, trying again error=%s", error)
+                else:
+                    MONGODB.fails("writes not confirmed", error)
                 if self._stop.is_set() or not self._has_thread:
                     self._is_uncertain = False
                     raise
@@ -503,6 +507,7 @@ class Committer(BackgroundThread):
                 self._stop.wait(pause_seconds(failures, most=LONGEST_PAUSE_SECONDS))
                 self.activity.busy()
             else:
+                MONGODB.works("writes not confirmed")
                 return
 
     def _transact(self, changes: Sequence[Change]) -> None:

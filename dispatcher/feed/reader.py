@@ -21,6 +21,7 @@ from dispatcher.feed.rescan import Rescan, ScanPass
 from dispatcher.pool.pool import Pool
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.liveness import AWAY, RENEW_SECONDS, WaitReason
+from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import Document, has_a_place, is_heartbeat, make_heartbeat
 from linedesk.store.errors import StoreUnavailable, WrongCollection
@@ -95,7 +96,7 @@ class Heartbeat:
         except StoreUnavailable as error:
             self.heard()
             self.refused = AWAY
-            log.warning("heartbeat not stored, trying again error=%s", error)
+            log.debug("heartbeat not stored, trying again error=%s", error)
             return
         self._stored_at = time.monotonic()
 
@@ -144,7 +145,6 @@ class FeedReader(BackgroundThread):
         self.opened_at: float | None = None
         """Monotonic time when the feed was opened; None since its last failure."""
         # Whether it has answered no read since the last failure.
-        self._is_silent = True
         # It was opened and delivered no heartbeat: opening it again explains no silence.
         self._is_mute = False
         self.reason = WaitReason(renew_seconds=RENEW_SECONDS)
@@ -184,7 +184,7 @@ class FeedReader(BackgroundThread):
 
     def _fail(self, error: StoreUnavailable, why: str | None) -> None:
         self.reason.set(why)
-        log.warning("feed unavailable, opening it again error=%s", error)
+        MONGODB.fails("feed unavailable", error)
         self._pause()
 
     def _pause(self) -> None:
@@ -193,7 +193,6 @@ class FeedReader(BackgroundThread):
         if opened_at is not None and time.monotonic() - opened_at > HEALTHY_SECONDS:
             self._failures = 0
         self._failures += 1
-        self._is_silent = True
         self._stop.wait(pause_seconds(self._failures))
 
     # Lost positions, and a recvq that is gone.
@@ -349,7 +348,5 @@ class FeedReader(BackgroundThread):
         took = time.monotonic() - began
         if took > SLOW_READ_SECONDS:
             log.warning("the server answered the feed late seconds=%.1f", took)
-        if self._is_silent and self._failures:
-            log.info("feed delivers again feed=%s", self._feed.name)
-        self._is_silent = False
+        MONGODB.works("feed unavailable")
         return item

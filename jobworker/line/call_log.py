@@ -177,7 +177,7 @@ class CallLog(RowLog):
         finally:
             seconds = time.monotonic() - started
             row.ms = round(seconds * 1000, 1)
-            log.info(
+            log.debug(
                 "called LINE method=%s endpoint=%s status=%s request_id=%s event_id=%s "
                 "attempt=%d ms=%.1f%s",
                 *(row.method, row.endpoint, row.status, row.request_id),

@@ -111,8 +111,7 @@ class _Animation(SideCall):
         try:
             with pymongo.timeout(READ_SECONDS):
                 return self._all.load(self._document).friend is True
-        except StoreUnavailable as error:
-            log.info("no loading animation, MongoDB is away error=%s", error)
+        except StoreUnavailable:
             return False
 
     def is_wanted(self) -> bool:

@@ -262,8 +262,7 @@ class LaterProfiles(SideCall):
         try:
             with pymongo.timeout(LATER_READ_SECONDS):
                 self._read = self._conversations.with_people(self._asked.conversation)
-        except StoreUnavailable as error:
-            log.info("names are not fetched, MongoDB is away error=%s", error)
+        except StoreUnavailable:
             return False
         return self._is_missing(self._asked)
 
@@ -332,7 +331,7 @@ class LaterProfiles(SideCall):
                 if not self._is_missing(asked):
                     return
         except StoreUnavailable as error:
-            log.info("a name is not stored, MongoDB is away error=%s", error)
+            log.debug("a name is not stored, MongoDB is away error=%s", error)
 
     def _write(self, member: str | None, told: Document, read: StoredConversation) -> bool:
         # A refusal does not replace an older name.

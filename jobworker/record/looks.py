@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 import pymongo
 from pymongo.errors import PyMongoError
 
-from linedesk.store.errors import QueueError, translate
+from linedesk.runtime.outage import MONGODB
+from linedesk.store.errors import QueueError, StoreUnavailable, translate
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +43,12 @@ class Look(ABC):
             with pymongo.timeout(self.limit_seconds):
                 if self.act():
                     self._look_at = -math.inf
+            MONGODB.works(self.what)
         except (PyMongoError, QueueError) as error:
             self._look_at = now + max(self.every_seconds, AGAIN_SECONDS)
             found = translate(error) if isinstance(error, PyMongoError) else error
             reason = str(found) if isinstance(found, QueueError) else type(error).__name__
-            log.warning('not checked, trying again later: %s reason="%s"', self.what, reason)
+            if isinstance(found, StoreUnavailable):
+                MONGODB.fails(self.what, reason)
+            else:
+                log.warning('not checked, trying again later: %s reason="%s"', self.what, reason)

@@ -250,5 +250,5 @@ class OfferedButton(SideCall):
         try:
             self._all.answers.shown(self.document)
         except StoreUnavailable as error:
-            log.info("button not recorded event_id=%s error=%s", name_of(self.document), error)
+            log.debug("button not recorded event_id=%s error=%s", name_of(self.document), error)
             self._line.later(AGAIN_SECONDS, partial(self._line.step, self._note_shown))

@@ -35,7 +35,8 @@ from jobworker.sending.conversation_outbox import (
 from jobworker.sending.outboxes import Outboxes
 from jobworker.sending.verdict import CallOutcome, SendVerdict
 from linedesk.runtime.backoff import pause_seconds
-from linedesk.store.errors import StoreUnavailable
+from linedesk.runtime.outage import MONGODB
+from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.records.letters import NOT_FETCHED, QUOTA, RELEASED, Cause
 
 log = logging.getLogger(__name__)
@@ -381,7 +382,10 @@ class Outcomes:
         try:
             follow = act()
         except StoreUnavailable as error:
-            log.warning("%s, trying again error=%s", failed, error)
+            if isinstance(error, WriteRefused):
+                log.warning("%s, trying again error=%s", failed, error)
+            else:
+                MONGODB.fails(failed, error)
             seconds = pause_seconds(failures, most=self._limits.store_pause_seconds)
             if box is not None:
                 with self._lock:
@@ -389,5 +393,6 @@ class Outcomes:
             again = partial(self.until_confirmed, act, failed, box, failures + 1)
             self._line.later(seconds, partial(self._line.step, again))
             return
+        MONGODB.works(failed)
         if follow is not None:
             follow()

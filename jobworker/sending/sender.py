@@ -233,7 +233,7 @@ class Sender:
             cause = Cause(WRITE_REFUSED, error.about)
             return partial(self.outcomes.do, box, MakeLetters(cause, box.given_up_places()))
         except StoreUnavailable as error:
-            log.warning("call not recorded, waiting conversation=%s error=%s", box.id, error)
+            log.debug("call not recorded, waiting conversation=%s error=%s", box.id, error)
             # LINE was not called, so the call is new again here. A successor may see it as tried,
             # and is then unnecessarily careful.
             with self._lock:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,12 +22,16 @@ from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from linedesk.runtime.metrics import MetricsSnapshot
+from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
 WRITE_SECONDS = 2.0
+SUMMARY_SECONDS = 10.0
+# The figures that count events, of a front desk and of a dispatcher.
+EVENTS = ("acceptedEvents", "finishedDocuments")
 
 # Fields of a row that other modules read.
 STARTED_AT = "startedAt"
@@ -94,10 +99,13 @@ class StatusRow(BackgroundThread):
         }
         self.id = f"{role}/{self._who['host']}/{os.getpid()}"
         self._failed = False
+        self._summed_at, self._events = time.monotonic(), 0.0
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._write(self._tell())
+            told = self._tell()
+            self._sum_up(told)
+            self._write(told)
             self._stop.wait(EVERY_SECONDS)
         # If the last write failed, the stop does not wait for another one.
         if not self._failed:
@@ -121,8 +129,19 @@ class StatusRow(BackgroundThread):
                 self._rows.update_one({"_id": self.id}, new, upsert=self._may_make())
         except (PyMongoError, BSONError, OverflowError, ValueError) as error:
             # Any error: reporting must not end the process.
-            if not self._failed:
-                log.warning("status not written, trying again error=%s", type(error).__name__)
+            MONGODB.fails("status not written", type(error).__name__)
             self._failed = True
         else:
+            MONGODB.works("status not written")
             self._failed = False
+
+    def _sum_up(self, told: dict[str, Any]) -> None:
+        """Log what was done, in SUMMARY_SECONDS in which there was something to do."""
+        now = time.monotonic()
+        if (seconds := now - self._summed_at) < SUMMARY_SECONDS:
+            return
+        figures = self._snapshot().figures
+        events = sum(figures.get(name) or 0 for name in EVENTS)
+        if done := events - self._events:
+            log.info('at work events=%d seconds=%.0f "%s"', done, seconds, told["words"])
+        self._summed_at, self._events = now, events

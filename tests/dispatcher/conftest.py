@@ -382,6 +382,8 @@ def tiny(mongod: EmbeddedMongod) -> Iterator[EmbeddedMongod]:
 def told(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[str]]:
     """The dispatcher's log lines that hold a text."""
     caplog.set_level(logging.INFO)
+    for name in ("dispatcher", "jobworker", "linedesk"):
+        caplog.set_level(logging.DEBUG, logger=name)
 
     def find(text: str) -> list[str]:
         return [r.getMessage() for r in caplog.records if text in r.getMessage()]

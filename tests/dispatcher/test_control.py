@@ -117,7 +117,7 @@ def test_while_control_cannot_be_read_the_last_orders_apply(
         eventually(lambda: database[HELD].count_documents({}) == 1)
     control.resume(Scope("main", "U0"))
     eventually(lambda: worker.decided == ["e1", "e0"])
-    assert len(told("orders not read or not settled")) == 1
+    assert len(told("MongoDB cannot be used")) == 1
     running.end()
 
 

@@ -502,7 +502,7 @@ def test_a_server_that_comes_late_is_waited_for(
         gives_up = dispatch(database, RecordingWorker(), **impatient)
         worker = RecordingWorker()
         running = dispatch(database, worker, **impatient)
-        eventually(lambda: told("taking over, trying again"))
+        eventually(lambda: told("not taken over, trying again"))
         assert gives_up.end() is ExitReason.STOPPED
         own_mongod.start()
         eventually(lambda: client.admin.command("ping"))
@@ -551,7 +551,7 @@ def test_a_feed_that_fails_for_a_while_continues_at_its_position(
     eventually(lambda: len(worker.decided) == 5)
     with failing(faulty_database.client, ["getMore"], errorCode=237, appName="feed"):
         store(faulty_database, *numbered(5, prefix="f"))
-        eventually(lambda: told("feed unavailable, opening it again"))
+        eventually(lambda: told("feed unavailable, trying again"))
     store(faulty_database, *numbered(5, prefix="g"))
     eventually(lambda: len(worker.decided) >= 15)
     assert running.end() is ExitReason.STOPPED

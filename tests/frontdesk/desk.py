@@ -99,6 +99,7 @@ class DeskProcess:
             "MONGODB_DATABASE": database,
             "FRONTDESK_PORT": str(self.port),
             "SPOOL_PATH": NO_SPOOL,
+            "LOG_LEVEL": "debug",
             **settings,
         }
         self.lines: list[str] = []

@@ -18,6 +18,7 @@ from bson.errors import BSONError
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
+from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.errors import (
     AccessRefused,
@@ -190,7 +191,10 @@ class Guard(BackgroundThread):
             self.activity.busy()
             try:
                 self.look()
+                MONGODB.works("recvq not checked")
                 failed = False
+            except StoreUnavailable as error:
+                MONGODB.fails("recvq not checked", error)
             except (QueueError, PyMongoError, BSONError) as error:
                 # The client may be closed during a check that outlasts a stop; its result is not
                 # needed.
@@ -202,9 +206,7 @@ class Guard(BackgroundThread):
 
 
 def _tell(error: Exception) -> None:
-    if isinstance(error, StoreUnavailable):
-        log.warning("recvq cannot be checked, trying again error=%s", error)
-    elif isinstance(error, AccessRefused):
+    if isinstance(error, AccessRefused):
         log.error('recvq cannot be checked reason="%s"', error)
     else:
         name, code = type(error).__name__, getattr(error, "code", None)

@@ -19,13 +19,14 @@ from typing import Any
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
-from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
+from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError
 
 from linedesk.runtime.backoff import growing_seconds
+from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.collections import check_recvq
 from linedesk.store.documents import RECVQ, name_of
-from linedesk.store.errors import QueueError, SpoolUnavailable, StoreUnavailable
+from linedesk.store.errors import QueueError, RecvqClosed, SpoolUnavailable, StoreUnavailable
 from linedesk.store.insert import insert_documents
 from linedesk.store.spool.spool import Batch, Spool, SpoolContents
 from linedesk.store.spool.spool_file import folder_held, identity
@@ -111,6 +112,7 @@ class Drain(BackgroundThread):
                 most = BATCH_BYTES >> self._failures
                 self._move(documents=BATCH_DOCUMENTS, max_bytes=most)
                 self._failures, self._reason = 0, None
+                MONGODB.works("spool waits")
                 return
         except AWAY as error:
             self._pause(error)
@@ -159,8 +161,6 @@ class Drain(BackgroundThread):
         if self._began_at is None:
             self._began_at = self._reported_at = self._moved_at
             self._moved = 0
-            words = "draining spool documents=%d oldest_seconds=%.0f"
-            log.info(words, held.documents, held.oldest_seconds)
         self._moved += documents
         if self._moved_at - self._reported_at >= REPORT_SECONDS:
             self._reported_at = self._moved_at
@@ -183,10 +183,13 @@ class Drain(BackgroundThread):
         self._checked = False
         self._failures += 1
         reason = str(error) if isinstance(error, QueueError) else type(error).__name__
-        if self.held.documents and reason != self._reason:
-            self._reason = reason
+        is_away = isinstance(error, StoreUnavailable | ConnectionFailure)
+        if is_away and not isinstance(error, RecvqClosed):
+            MONGODB.fails("spool waits", reason)
+        elif self.held.documents and reason != self._reason:
             waiting = self.held.documents
             log.warning('spool waits documents=%d reason="%s"', waiting, reason)
+        self._reason = reason
         first, most = FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
         self._stop.wait(growing_seconds(self._failures, first=first, most=most))
 

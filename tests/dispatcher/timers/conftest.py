@@ -160,6 +160,8 @@ class Gate:
 def told(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[str]]:
     """The log lines that hold a text."""
     caplog.set_level(logging.INFO)
+    for name in ("dispatcher", "jobworker", "linedesk"):
+        caplog.set_level(logging.DEBUG, logger=name)
 
     def find(text: str) -> list[str]:
         return [r.getMessage() for r in caplog.records if text in r.getMessage()]

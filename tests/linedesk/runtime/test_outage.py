@@ -1,0 +1,52 @@
+"""An outage of MongoDB in the log: two lines, whichever parts fail and however often."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from linedesk.runtime.outage import FORGOTTEN_SECONDS, Outage
+
+
+class Clock:
+    """A time that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno > logging.DEBUG]
+
+
+def test_an_outage_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    clock = Clock()
+    mongodb = Outage(clock)
+    mongodb.works("feed")
+    mongodb.fails("feed", "no answer")
+    for _ in range(3):
+        clock.now += 1
+        mongodb.fails("feed", "no answer")
+        mongodb.fails("lease", "no primary")
+    mongodb.works("feed")
+    assert said(caplog) == ["MongoDB cannot be used: feed, trying again error=no answer"]
+    assert caplog.records[-1].getMessage() == "lease, trying again error=no primary"
+    mongodb.works("lease")
+    mongodb.works("feed")
+    assert said(caplog)[1:] == ["MongoDB can be used again seconds=3.0"]
+
+
+def test_a_part_that_never_tried_again_hides_no_later_outage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    mongodb = Outage(clock)
+    mongodb.fails("a look at the ages", "no answer")
+    clock.now += FORGOTTEN_SECONDS + 1
+    mongodb.fails("feed", "no answer")
+    assert said(caplog)[1:] == ["MongoDB cannot be used: feed, trying again error=no answer"]
