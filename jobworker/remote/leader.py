@@ -193,21 +193,15 @@ class Workers:
         """The state as a text for operators."""
         trouble = self.broker.trouble()
         with self._lock:
-            number, jobs = len(self._usable()), len(self._attempts)
+            number, jobs, known = len(self._usable()), len(self._attempts), len(self._workers)
         if not number:
-            return self.away().replace("_", " ")
+            why = "no_worker_usable" if known else "no_worker_connected"
+            return (trouble or why).replace("_", " ")
         workers = "1 worker" if number == 1 else f"{number} workers"
         words = f"{workers}, {jobs} jobs out"
         return f"{words}, {trouble.replace('_', ' ')}" if trouble else words
 
     # Called by a turn.
-
-    def away(self) -> str:
-        """Return the code of why no worker has sent rules."""
-        with self._lock:
-            return self.broker.trouble() or (
-                "no_worker_usable" if self._workers else "no_worker_connected"
-            )
 
     def take(self, *, version: str, key: str, event_id: str, died_with: Collection[str]) -> Attempt:
         """Return a place for a job at a worker; raises WorkerAway if there is none now.

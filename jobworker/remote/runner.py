@@ -41,7 +41,7 @@ class RemoteRunner(HandlerRunner):
     def bot(self) -> Bot:
         bot = self._workers.versions.bot
         if bot is None:
-            raise WorkerAway(self._workers.away())
+            raise WorkerAway(self._workers.broker.trouble() or "no_worker_connected")
         return bot
 
     def rule_in(self, talk: Talk, event: Any) -> Rule | None:

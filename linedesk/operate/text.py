@@ -40,6 +40,8 @@ WORDS = (
     *(mark("pause"), mark("resume"), mark("resume and drop"), mark("release"), mark("drop")),
     *(mark("login"), mark("page"), mark("command"), mark("done")),
     *(mark("user"), mark("group"), mark("room")),
+    # The operators without a name, and the reason of a forced replay.
+    *(mark("(no name)"), mark("the token"), mark("may arrive twice")),
     # What the console itself cannot reach.
     *(mark("MongoDB does not answer"), mark("MongoDB does not answer yet")),
 )
@@ -165,14 +167,21 @@ OUTCOMES: Mapping[str, str] = {
     "send_incomplete": mark("its send is incomplete, or names no conversation"),
     "may_arrive_twice": mark("a try of {at} may have arrived, so it may arrive twice"),
 }
+# The classes of calls that wait at the gate.
+CLASSES: Mapping[str, str] = {
+    "live": mark("with a free reply"),
+    "chat": mark("push to its own chat"),
+    "other": mark("late or to another chat"),
+    "idle": mark("reading only"),
+}
 TEXTS: Mapping[str, str] = {
     **{word: word for word in WORDS},
+    **CLASSES,
     **EVENTS,
     **SENDS,
     **CAUSES,
     **WORKERS,
     **OUTCOMES,
-    "may arrive twice": mark("may arrive twice"),
 }
 # The texts of codes that have a further value.
 WITH: Mapping[tuple[str, str], str] = {

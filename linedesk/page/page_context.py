@@ -26,10 +26,9 @@ from linedesk.operate.lists.conversations import pause_of_everything
 from linedesk.operate.lists.waiting import COST_OF_PAUSE
 from linedesk.operate.text import known
 from linedesk.page.auth import GUESS_SECONDS, Doorkeeper
-from linedesk.page.format import FILTERS, number, plain, zone
+from linedesk.page.format import FILTERS, number, zone
 from linedesk.page.gatekeeping import Names, is_loopback, visitor_of
 from linedesk.page.live import Away, LiveReader, LiveReadings
-from linedesk.page.words import OPERATORS, REASONS
 from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
@@ -257,22 +256,7 @@ def environment() -> Environment:
     made.filters["sent"] = sent_words
     made.filters["reason"] = reason_words
     made.filters["explained"] = lambda row: known(Cause(row.cause, row.about))
-    # Words of a fixed set; any other word is shown as it is.
-    fixed: dict[str, Mapping[Any, str]] = {
-        "operator": OPERATORS,
-        "given_reason": REASONS,
-        "result": RESULT_NAMES,
-    }
-    for name, words in fixed.items():
-        made.filters[name] = _one_of(words)
+    made.filters["result"] = lambda result: gettext(RESULT_NAMES.get(result, str(result)))
     made.globals.update(_=text_of, ngettext=count_of, cost_of_pause=COST_OF_PAUSE)
     made.tests["taken"] = is_taken
     return made
-
-
-def _one_of(words: Mapping[Any, str]) -> Callable[[Any], str]:
-    def translated(value: Any) -> str:
-        text = words.get(str(value))
-        return plain(value) if text is None else gettext(text)
-
-    return translated

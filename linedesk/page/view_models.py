@@ -26,7 +26,7 @@ from linedesk.operate.text import known
 from linedesk.page.charts import HOURS
 from linedesk.page.flow_chart import flows, nodes
 from linedesk.page.format import seconds
-from linedesk.page.words import CLASS_WORDS, WORDS
+from linedesk.page.words import WORDS
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.control import Pause
@@ -110,7 +110,6 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
         "most_rows": MOST_ROWS,
         "is_line_away": is_line_away(value),
         "next_try": next_try_words,
-        "class_words": CLASS_WORDS,
         "spans": [
             (f"{_(label)} {known(one.label)}".strip(), one)
             for name, label in SPANS.items()
