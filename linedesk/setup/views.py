@@ -85,7 +85,7 @@ VIEWS: Mapping[str, MongoView] = {
         [
             {
                 "$project": {
-                    **dict.fromkeys(("channel", "key", "cause", "attempts"), 1),
+                    **dict.fromkeys(("channel", "key", "cause", "about", "attempts"), 1),
                     "type": {"$ifNull": ["$document.event.type", "$effect.type"]},
                     "way": "$effect.way",
                     EVENT_ID: {"$ifNull": [f"$effect.{EVENT_ID}", f"$document.{EVENT_ID}"]},
@@ -182,7 +182,7 @@ VIEWS: Mapping[str, MongoView] = {
                             "$effect.v.as",
                         ]
                     },
-                    **{name: f"$effect.v.{name}" for name in ("timer", RUN_AT, "cause")},
+                    **{name: f"$effect.v.{name}" for name in ("timer", RUN_AT, "cause", "about")},
                 }
             },
         ],
