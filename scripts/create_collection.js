@@ -118,6 +118,7 @@ var views = {
           "channel": 1,
           "key": 1,
           "cause": 1,
+          "about": 1,
           "attempts": 1,
           "type": {"$ifNull": ["$document.event.type", "$effect.type"]},
           "way": "$effect.way",
@@ -282,7 +283,8 @@ var views = {
           },
           "timer": "$effect.v.timer",
           "runAt": "$effect.v.runAt",
-          "cause": "$effect.v.cause"
+          "cause": "$effect.v.cause",
+          "about": "$effect.v.about"
         }
       }
     ]
