@@ -653,7 +653,7 @@ def test_an_idle_worker_is_kept_for_what_may_have_killed_two(house: House, *, co
 
     first = take("first")
     assert workers._told_places == 2
-    with pytest.raises(WorkerAway, match="a worker of its own"):
+    with pytest.raises(WorkerAway, match="needs_own_worker"):
         take("suspect", "one", "two")
     # The place that is free there is for none that would be sent away.
     assert workers._told_places == 1

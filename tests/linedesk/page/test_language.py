@@ -271,7 +271,7 @@ def test_json_and_the_audit_are_english_for_a_japanese_reader(database: Rows) ->
         with pytest.raises(NotReplayed, match="その間に破棄されました"):
             Acts(database, by="yamada", via="page").replay("gone")
         (row,) = database[AUDIT].find()
-    assert row["outcome"] == "refused: it was dropped meanwhile"
+    assert row["outcome"] == {"code": "refused", "reason": {"code": "dropped_meanwhile"}}
 
 
 def test_a_moment_within_japanese_is_in_the_readers_zone() -> None:
