@@ -30,7 +30,15 @@ from linedesk.runtime.liveness import WaitReason, moment
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.service_manager import ServiceManager
-from linedesk.runtime.status_row import BROKER, EVERY_SECONDS, WORKERS, WRITE_SECONDS, StatusRow
+from linedesk.runtime.status_row import (
+    BROKER,
+    BROKER_WHY,
+    EVERY_SECONDS,
+    WHY,
+    WORKERS,
+    WRITE_SECONDS,
+    StatusRow,
+)
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import HISTORY, STATUS, Document
 from linedesk.store.errors import QueueError
@@ -69,6 +77,12 @@ class StatusLine:
         """Return whether it works or waits for a known reason."""
         return WORKING if self.figures.leads() and self.reason.fresh() is None else WAITING
 
+    def why(self) -> Document | None:
+        """Return the reason why it waits, as a code with its values."""
+        if (waits := self.reason.since()) is not None:
+            return {"code": waits[0], "since": waits[1]}
+        return None if self.figures.leads() else {"code": "cannot renew the lease"}
+
     def words(self) -> str:
         """Return the wait reasons first, then the figures of the last reading."""
         latest = self.figures.snapshots.latest
@@ -90,6 +104,7 @@ class StatusLine:
         return {
             **self.about,
             **self._workers(),
+            WHY: self.why(),
             "threads": self.view.doing(),
             "waiting": sorted(waiting, key=_arrived)[:MOST_WAITING],
             "paused": self.view.paused(),
@@ -99,7 +114,8 @@ class StatusLine:
         broker = self.worker.broker()
         if broker is None:
             return {}
-        return {BROKER: broker, WORKERS: [dict(one) for one in self.worker.workers()]}
+        workers = [dict(one) for one in self.worker.workers()]
+        return {BROKER: broker, BROKER_WHY: self.worker.broker_why(), WORKERS: workers}
 
 
 def _arrived(row: Document) -> datetime:
@@ -235,7 +251,7 @@ class StatusReporter:
             snapshot=lambda: self._told.figures,
             tell=self._tell,
         )
-        # Of the row being written: its words and its figures belong to the same moment.
+        # Of the row being written: its state and its figures belong to the same moment.
         self._told = self.report.told
         self._probe: BacklogProbe | None = None
         # Set once the process is active; read by the row's thread.
@@ -281,5 +297,5 @@ class StatusReporter:
 
     def _tell(self) -> Document:
         self._told = told = self.report.told
-        row = {"state": told.state, "words": told.words}
-        return {**row, **(self._status_line.row() if self._status_line is not None else {})}
+        more = self._status_line.row() if self._status_line is not None else {}
+        return {"state": told.state, **more}

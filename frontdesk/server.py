@@ -170,7 +170,7 @@ class FrontdeskServer(uvicorn.Server):
     def tell(self) -> Document:
         """The fields of the row in `status` beside the figures; from any thread."""
         waits = self._state == "working" and self._store.unavailable is not None
-        return {"state": "waiting" if waits else self._state, "words": self._words}
+        return {"state": "waiting" if waits else self._state}
 
     def _status(self) -> str:
         """Collect all figures; returns them as one line."""

@@ -23,7 +23,6 @@ from jobworker.line.breaker import BreakerState
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
-from jobworker.line.gate_order import TurnClass
 from jobworker.line.group_sizes import GroupSizes
 from jobworker.line.hosts import Hosts
 from jobworker.line.loading import LoadingAnimations
@@ -51,8 +50,10 @@ from jobworker.sending.sender import Sender
 from jobworker.turn import Turns
 from jobworker.unsend import Unsends
 from linedesk.runtime.metrics import Metrics
-from linedesk.store.control import RELEASED
 from linedesk.store.documents import CALLS, DEADLETTERS, JOBS, Document
+from linedesk.store.records.calls import TurnClass
+from linedesk.store.records.letters import RELEASED
+from linedesk.store.records.waits import Why, reason
 
 if TYPE_CHECKING:
     from jobworker.sdk.gated_client import SdkClients
@@ -60,23 +61,10 @@ if TYPE_CHECKING:
 CLOSE_SECONDS = 2.0
 MOST_WAITING = 20
 # For operators: the state, and the reason why no send gets a turn at the gate.
-WORDS = {
-    BreakerState.CLOSED: ("LINE is called", ""),
-    BreakerState.OPEN: (
-        "LINE fails",
-        "waits: LINE fails, and linedesk tries a single call now and then",
-    ),
-    BreakerState.UNAUTHORIZED: ("LINE refuses the token", "waits: LINE refuses the access token"),
-}
-# Names for one ticket of a class, and for several.
-TICKETS = {
-    TurnClass.LIVE: ("answer with a valid reply token", "answers with valid reply tokens"),
-    TurnClass.CHAT: ("push to its own chat", "pushes to their own chats"),
-    TurnClass.OTHER: (
-        "late answer, multicast or push to another chat",
-        "late answers, multicasts or pushes to other chats",
-    ),
-    TurnClass.IDLE: ("call that nothing waits for", "calls that nothing waits for"),
+BREAKER = {
+    BreakerState.CLOSED: ("LINE is called", None),
+    BreakerState.OPEN: ("LINE fails", Why.LINE_FAILS),
+    BreakerState.UNAUTHORIZED: ("LINE refuses the token", Why.TOKEN_REFUSED),
 }
 
 
@@ -329,7 +317,7 @@ class BotWorker:
 
     def status(self) -> str:
         """The sends that wait for LINE, as a text for operators."""
-        words = f"{len(self.outbox.boxes)} to send, {WORDS[self.gate.breaker.state][0]}"
+        words = f"{len(self.outbox.boxes)} to send, {BREAKER[self.gate.breaker.state][0]}"
         return words if self._workers is None else f"{words} · {self._workers.status()}"
 
     def workers(self) -> list[Document]:
@@ -337,16 +325,24 @@ class BotWorker:
         return [] if self._workers is None else self._workers.rows()
 
     def broker(self) -> str | None:
-        """The trouble between this process and RabbitMQ; None where the bot runs here."""
+        """The code of the trouble with RabbitMQ; None where the bot runs in this process."""
         return None if self._workers is None else self._workers.broker.trouble()
+
+    def broker_why(self) -> str:
+        """The reason of that trouble: an error, or RabbitMQ's words."""
+        return "" if self._workers is None else self._workers.broker.why()
 
     def waiting(self) -> list[Document]:
         """The sends that wait longest, as `{channel, key, eventId, effectId, since, why}`."""
-        away = WORDS[self.gate.breaker.state][1]
+        away = BREAKER[self.gate.breaker.state][1]
         at_gate = {one: self.gate.waiting_in(one) for one in TurnClass}
-        return self.outbox.boxes.waiting(
-            MOST_WAITING, at_gate=lambda turn_class: away or turn_words(turn_class, at_gate)
-        )
+
+        def why(own: TurnClass) -> Document:
+            """A better class comes first, except for a share of the turns."""
+            behind = sum(at_gate[one] for one in TurnClass if one < own)
+            return reason(away) if away else reason(Why.GATE, behind=behind)
+
+        return self.outbox.boxes.waiting(MOST_WAITING, at_gate=why)
 
     def give_up_send(self, channel: str, key: str, effect_id: str) -> bool:
         """See `jobworker.sending.outcomes.Outcomes.give_up`."""
@@ -369,23 +365,3 @@ class BotWorker:
         self.rows.stop()
         self.rows.join(CLOSE_SECONDS)
         self.line.close()
-
-
-def many(turn_class: TurnClass, count: int) -> str:
-    """Return the number with its class: `12 answers with live reply tokens`."""
-    one, several = TICKETS[turn_class]
-    return f"{count:,} {one if count == 1 else several}"
-
-
-def turn_words(turn_class: TurnClass, waiting: Mapping[TurnClass, int]) -> str:
-    """Return why a send of that class waits for its turn; `waiting` counts all at the gate.
-
-    A better class comes first, except for a share of the turns.
-    """
-    own = "waits for its turn at the gate"
-    better = {one: waiting[one] for one in TurnClass if one < turn_class and waiting.get(one)}
-    if better:
-        first = " and ".join(many(one, count) for one, count in better.items())
-        return f"{own}: {first} {'goes first' if sum(better.values()) == 1 else 'go first'}"
-    others = waiting.get(turn_class, 0) - 1
-    return f"{own}, beside {many(turn_class, others)}" if others > 0 else own

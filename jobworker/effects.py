@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
@@ -18,12 +18,10 @@ from linedesk.store.documents import Document, name_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.effects import ANSWER_TO, RETRY_KEY, TOKEN_FROM, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.letters import DEADLETTER, FIRST_AT, LAST_AT
+from linedesk.store.records.letters import DEADLETTER, FIRST_AT, LAST_AT, Cause
 from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_ASIDE, SET_BY
 from linedesk.store.timers import TIMER
 
-# LINE keeps a retry key for 24 hours from the first request; an hour is left as a margin.
-RETRY_KEY_LIFE = timedelta(hours=23)
 # Fields that a row copies from its effect.
 TAKEN = ("channel", "key", "name", "n", RUN_AT, "every", "data", "source")
 TRACEBACK_CHARACTERS = 20_000
@@ -202,7 +200,7 @@ def of_event(document: Document, give_up: GiveUp) -> Document:
         "channel": document["channel"],
         "key": document["key"],
         "document": document,
-        "cause": give_up.cause,
+        **give_up.cause.fields,
         "traceback": _storable(give_up.stack),
         "attempts": give_up.attempts,
         FIRST_AT: give_up.first_at,
@@ -211,7 +209,7 @@ def of_event(document: Document, give_up: GiveUp) -> Document:
 
 
 def of_effect(
-    effect: Mapping[str, Any], conversation_id: str, *, cause: str, attempts: int
+    effect: Mapping[str, Any], conversation_id: str, *, cause: Cause, attempts: int
 ) -> Document:
     """Return the effect "dead letter" of a send or timer that is given up, under its own `id`."""
     now = datetime.now(UTC)
@@ -222,7 +220,7 @@ def of_effect(
         "channel": channel,
         "key": key,
         "effect": dict(effect),
-        "cause": cause,
+        **cause.fields,
         "traceback": None,
         "attempts": attempts,
         FIRST_AT: effect.get("at", now),

@@ -90,10 +90,6 @@ class ExternalContent(ContentError, PermanentError):
     """The content is on an external server; the bot's own code has to fetch it."""
 
 
-class MayArriveTwice(WorkerError):
-    """A try of the send is of unknown outcome, and LINE can no longer detect a repetition."""
-
-
 class BotError(PermanentError, ValueError):
     """The bot's decision cannot be carried out; its handler has to be fixed.
 

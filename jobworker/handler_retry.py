@@ -12,8 +12,7 @@ from jobworker.effects import of_event
 from jobworker.errors import BotError, PermanentError, TransientError
 from jobworker.record.conversations import Decision
 from linedesk.store.documents import Document
-
-AFTER_A_SEND = ", after it had called LINE itself: another try would send twice"
+from linedesk.store.records.letters import HANDLER, Cause
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,9 @@ LIMITS = RetryLimits()
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a try failed. `what` and `place` go to the log, so they never quote a user."""
+    """Why a try failed. `what`, a code or the class of an error, and `place` go to the log, so they
+    never quote a user.
+    """
 
     what: str
     place: str
@@ -49,6 +50,8 @@ class Failure:
     """Whether each further try would fail in the same way."""
     passing: bool = False
     """Whether it is temporary and not the handler's fault."""
+    has_sent: bool = False
+    """Whether the handler had called LINE itself: another try would send twice."""
 
     def ends_it(
         self, *, failures: int, tries: int, first_at: datetime, limits: RetryLimits = LIMITS
@@ -61,7 +64,8 @@ class Failure:
 
     def give_up(self, *, attempts: int, first_at: datetime) -> GiveUp:
         """Return why its event is given up after so many tries."""
-        return GiveUp(f"handler: {self.what}", attempts, first_at, self.traceback)
+        cause = Cause(HANDLER, {"error": self.what}).after_a_send(self.has_sent)
+        return GiveUp(cause, attempts, first_at, self.traceback)
 
 
 def letters_of(documents: Iterable[Document], give_up: GiveUp) -> Decision:
@@ -79,18 +83,18 @@ def raised(
     error's text: the traceback is stored and exported.
     """
     return Failure(
-        what=_name(error) + has_sent * AFTER_A_SEND,
+        what=_name(error),
         place=_place(error),
         traceback=masked("".join(traceback.format_exception(error))),
         lasting=has_sent or isinstance(error, PermanentError),
         passing=isinstance(error, TransientError),
+        has_sent=has_sent,
     )
 
 
 def did_not_return(stack: str, *, has_sent: bool = False) -> Failure:
     """Return the failure of a handler that was abandoned at `stack`."""
-    what = "did not return" + has_sent * AFTER_A_SEND
-    return Failure(what=what, place="-", traceback=stack, lasting=has_sent)
+    return Failure("did_not_return", "-", stack, lasting=has_sent, has_sent=has_sent)
 
 
 def _name(error: BaseException) -> str:

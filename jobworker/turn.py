@@ -37,7 +37,6 @@ from jobworker.decide import Case, Decided, decide
 from jobworker.errors import NOT_ITS_FAULT, GateClosed, LineAway, WorkerAway
 from jobworker.handler_context import Abandoned, HandlerContext
 from jobworker.handler_retry import (
-    AFTER_A_SEND,
     Failure,
     RetryLimits,
     did_not_return,
@@ -48,7 +47,7 @@ from jobworker.handler_runner import HandlerRunner
 from jobworker.line.profiles import LaterProfiles, ProfileFetch
 from jobworker.metrics import since_ms
 from jobworker.record.conversations import ConversationStore, Decision, Outbound, Recording
-from jobworker.record.dead_letters import NO_LETTER, NO_ROW, carried_out, change_of, refused
+from jobworker.record.dead_letters import carried_out, change_of, refused
 from jobworker.record.schedule import Schedule
 from jobworker.record.waiting_answers import kept
 from jobworker.runs import FAILED, UNHEARD, JobMemo, JobRun, Runs
@@ -60,12 +59,17 @@ from linedesk.store.documents import Document, conversation_id, name_of, text_of
 from linedesk.store.errors import StoreUnavailable, WriteRefused
 from linedesk.store.records.answers import state_of
 from linedesk.store.records.events import ACCEPT_TIME
-from linedesk.store.records.letters import asks_for_effect, under_replay
+from linedesk.store.records.letters import (
+    NO_LETTER,
+    NO_ROW,
+    WRITE_REFUSED,
+    Cause,
+    asks_for_effect,
+    under_replay,
+)
 from linedesk.store.records.waits import Why, reason
 
 log = logging.getLogger(__name__)
-
-UNSENT_AMONG_THEM = "a message handled together with it was taken back"
 
 
 @dataclass(frozen=True)
@@ -281,7 +285,7 @@ class Turn:
                 "given up event_id=%s attempts=%d cause=%s",
                 *(self.name, condemned.attempts, condemned.cause),
             )
-            cause = condemned.cause + self._memo.has_sent * AFTER_A_SEND
+            cause = condemned.cause.after_a_send(self._memo.has_sent)
             condemned = replace(condemned, cause=cause)
         return condemned
 
@@ -422,7 +426,7 @@ class Turn:
         letters = memo.decision.given_up.effects if memo.decision is not None else []
         if not letters:
             log.error("given up event_id=%s cause=%s", self.name, error)
-            cause = str(error) + memo.has_sent * AFTER_A_SEND
+            cause = Cause(WRITE_REFUSED, error.about).after_a_send(memo.has_sent)
             first_at = memo.first_at or datetime.now(UTC)
             letters = self._given_up(GiveUp(cause, max(memo.tries, 1), first_at)).effects
         for letter in letters:
@@ -561,7 +565,7 @@ class Turn:
         if memo.has_sent:
             # Its own sends would be made once more.
             memo.heard = [one for one in heard if not unsends.ends(one)]
-            failure = Failure(UNSENT_AMONG_THEM + AFTER_A_SEND, "-", "", lasting=True)
+            failure = Failure("unsent_among_them", "-", "", lasting=True, has_sent=True)
             first_at = memo.first_at or datetime.now(UTC)
             give_up = failure.give_up(attempts=memo.tries, first_at=first_at)
             memo.decision = letters_of(memo.heard, give_up)

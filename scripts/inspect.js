@@ -22,9 +22,9 @@ var linedesk = (() => {
   const EVENT = fields("acceptTime", "eventId", "channel", "key", "unsent", "event.type", "event.mode",
     "event.deliveryContext", "event.message.type", "event.message.id", "event.timer.name");
   const HELD = fields("channel", "key", "n", "why", "since", "document.eventId");
-  const LETTER = fields("channel", "key", "cause", "attempts", "firstAt", "lastAt", "replays", "replayedAt",
+  const LETTER = fields("channel", "key", "cause", "about", "attempts", "firstAt", "lastAt", "replays", "replayedAt",
     "document.event.type", "document.event.message.type", "effect.type", "effect.way", "effect.eventId");
-  const EFFECT = ["id", "type", "way", "eventId", "at", "triedAt", "as", "name", "runAt", "cause"];
+  const EFFECT = ["id", "type", "way", "eventId", "at", "triedAt", "as", "name", "runAt", "cause", "about"];
   const TIMER = { data: 0, source: 0 };
 
   // Not a?.b?.method(): mongosh replaces JavaScript's methods and would call them without `this`.

@@ -17,9 +17,9 @@ from jobworker.effects import of_event
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.dead_letters import KeptLetters
 from linedesk.operate.conversation import known_channels, with_id
-from linedesk.operate.dead_letters import Choice, NoSuchLetter, all_of, found, whole
+from linedesk.operate.dead_letters import Choice, NoSuchLetter, all_of, explained, found, whole
 from linedesk.store.documents import make_document
-from linedesk.store.records.letters import REPLAYED_AT, row_of
+from linedesk.store.records.letters import REPLAYED_AT, Cause, row_of
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 
@@ -45,7 +45,7 @@ def a_letter(event_id: str, *, hours: float, cause: str = "handler: ValueError")
     event = {"webhookEventId": event_id, "source": {"type": "user", "userId": "U1"}}
     document = make_document(event, channel="main", accept_time=NOW)
     at = NOW - timedelta(hours=hours)
-    return {**row_of(of_event(document, GiveUp(cause, 3, at, "Traceback"))), "lastAt": at}
+    return {**row_of(of_event(document, GiveUp(Cause(cause), 3, at, "Traceback"))), "lastAt": at}
 
 
 def names(rows: list[dict[str, Any]]) -> list[str]:
@@ -56,7 +56,7 @@ def test_a_dead_letter_is_found_by_the_event_it_is_of(letters: Any) -> None:
     row = whole(letters, "01E")
     assert row is not None
     assert row["document"]["eventId"] == "01E"
-    assert row["cause"] == "handler: ValueError"
+    assert explained(row) == "handler: ValueError"
     assert row.keys() == {
         *("_id", "channel", "key", "document"),
         *("cause", "traceback", "attempts", "firstAt", "lastAt"),

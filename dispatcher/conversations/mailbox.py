@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from dispatcher.commit.tracker import Slot
 from linedesk.store.documents import Document, name_of, text_of
+from linedesk.store.records.letters import Cause
 from linedesk.store.records.waits import Why, reason
 
 # Of one mailbox: the documents that a job sees behind it, those that are read from `held` at once,
@@ -99,7 +100,7 @@ class HandlerCall:
 class GiveUp:
     """Why a job is given up without another run of its handler."""
 
-    cause: str
+    cause: Cause
     attempts: int
     first_at: datetime
     stack: str = ""

@@ -21,9 +21,10 @@ from dispatcher.conversations.mailbox import GiveUp, Job, JobResult, Load, Run, 
 from dispatcher.pool.mailboxes import Mailboxes, Step
 from dispatcher.pool.threads import Thread, Threads
 from dispatcher.pool.view import PoolView
-from linedesk.store.control import RELEASED, Drop, Pauses
+from linedesk.store.control import Drop, Pauses
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.records.letters import RELEASED, Cause
 from linedesk.store.records.waits import Why
 
 log = logging.getLogger(__name__)
@@ -320,7 +321,7 @@ class Pool:
             log.error("documents vanished from held key=%s documents=%d", key[1], vanished)
 
 
-def _give_up(job: Job, cause: str, stack: str = "") -> None:
+def _give_up(job: Job, cause: Cause, stack: str = "") -> None:
     """Give up the job at its next run, unless it is given up already."""
     if job.given_up_for is None:
         # When it first ran; now, if it never did.

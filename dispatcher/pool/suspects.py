@@ -33,6 +33,7 @@ from dispatcher.commit.progress import Progress, Start, Trying
 from dispatcher.conversations.mailbox import GiveUp, Job, JobResult, Wait
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
+from linedesk.store.records.letters import POISON
 from linedesk.store.records.waits import Why
 
 log = logging.getLogger(__name__)
@@ -46,8 +47,6 @@ NAME_AGAIN_SECONDS = 1.0
 # From the tenth consecutive start without a dead letter on, a process waits before it begins.
 BACK_OFF_AFTER_STARTS = 9
 MOST_BACK_OFF_SECONDS = 15.0
-
-CAUSE = "poison: took the process down"
 
 
 class CrashSuspects:
@@ -296,7 +295,7 @@ class StartCounter:
         # A separate object for each run, which identifies a late end of an earlier one.
         trying = replace(known)
         if known.starts >= MOST_FOUND:
-            job.given_up_for = GiveUp(CAUSE, trying.starts, trying.since)
+            job.given_up_for = GiveUp(POISON, trying.starts, trying.since)
         with self._lock:
             self._known[trying.name] = trying
             self._write({**self._named, trying.name: trying})

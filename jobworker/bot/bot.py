@@ -12,9 +12,10 @@ from linebot.v3.webhooks import Event, MessageContent, MessageEvent, PostbackEve
 
 from jobworker.bot.events import TimerEvent, is_event, model_of
 from jobworker.bot.gather import MOST_SECONDS, MOST_TOGETHER, Gather
-from jobworker.bot.timers import STATE_TIMER, checked_name, checked_state
+from jobworker.bot.timers import checked_name, checked_state
 from jobworker.errors import BotError, NoTimerHandler
 from linedesk.store.documents import Document, text_of
+from linedesk.store.timers import STATE_TIMER
 
 if TYPE_CHECKING:
     from jobworker.bot.talk import Talk

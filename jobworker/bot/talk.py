@@ -15,7 +15,7 @@ from typing import Any
 
 from jobworker.bot.gather import answered
 from jobworker.bot.messages import to_messages
-from jobworker.bot.timers import STATE_TIMER, Timers, checked_name, checked_state
+from jobworker.bot.timers import Timers, checked_name, checked_state
 from jobworker.effects import Send, SendMethod
 from jobworker.errors import BotError, TalkEnded
 from jobworker.line.month import MonthlyQuota
@@ -30,6 +30,7 @@ from linedesk.store.documents import Document, key_of, name_of, text_of
 from linedesk.store.limits import MOST_MESSAGES, MOST_USERS
 from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.events import ACCEPT_TIME
+from linedesk.store.timers import STATE_TIMER
 
 
 @dataclass(frozen=True)

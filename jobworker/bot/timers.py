@@ -22,8 +22,6 @@ MOST_NAME_LETTERS = 100
 MOST_SECONDS = 100 * 366 * 24 * 3600.0
 # Names of linedesk's own timers begin with it.
 RESERVED = "~"
-# It ends a state.
-STATE_TIMER = "~state"
 INVALID = "invalid timer"
 
 

@@ -23,11 +23,10 @@ from pymongo.write_concern import WriteConcern
 
 from jobworker.line.gate import current_ticket
 from jobworker.line.group_sizes import GroupSizes
-from jobworker.line.month import day_of, sent_id
 from jobworker.metrics import WorkerMetrics
 from jobworker.row_log import RowLog
 from linedesk.store.documents import LEASES, Document
-from linedesk.store.limits import USER
+from linedesk.store.limits import USER, day_of, sent_id
 from linedesk.store.records.calls import MULTICAST, PUSH, CallRecord
 from linedesk.store.records.events import EVENT_ID
 

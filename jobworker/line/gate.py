@@ -19,16 +19,9 @@ from jobworker.errors import GateClosed, LineAway
 from jobworker.handler_context import can_run_again, current_call, require_wanted
 from jobworker.line.breaker import Breaker
 from jobworker.line.deadline import sent_at
-from jobworker.line.gate_order import (
-    PLACE_SECONDS,
-    GateState,
-    Order,
-    Standing,
-    Ticket,
-    TicketState,
-    TurnClass,
-)
+from jobworker.line.gate_order import PLACE_SECONDS, GateState, Order, Standing, Ticket, TicketState
 from jobworker.metrics import Use
+from linedesk.store.records.calls import TurnClass
 
 log = logging.getLogger(__name__)
 

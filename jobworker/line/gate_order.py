@@ -11,9 +11,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from enum import Enum, IntEnum
+from enum import Enum
 
 from linedesk.store.limits import TOKEN_LIFE
+from linedesk.store.records.calls import TurnClass
 
 # Abandoned places are removed from a heap once they exceed this number and the others.
 MOST_LEFT_PLACES = 64
@@ -22,26 +23,6 @@ MOST_LEFT_PLACES = 64
 CHECK_SECONDS = 0.1
 # An entry without a reply token is placed as if it had one that lives this long.
 PLACE_SECONDS = TOKEN_LIFE.total_seconds()
-
-
-class TurnClass(IntEnum):
-    """The value of a turn. A class is served before the next one."""
-
-    LIVE = 1
-    """An answer with a valid reply token, which is free; or a read that such an answer waits
-    for.
-    """
-    CHAT = 2
-    """A push to the event's own chat, and linedesk's own periodic requests."""
-    OTHER = 3
-    """A multicast, a push to another chat, a reply that is too late to be free."""
-    IDLE = 4
-    """Work that nothing waits for."""
-
-    @property
-    def word(self) -> str:
-        """Its name in rows, figures and reasons."""
-        return self.name.lower()
 
 
 # While it waits, a class gets one in this many turns, however many wait in better classes.

@@ -12,7 +12,8 @@ from typing import Any
 from jobworker.errors import LineError
 from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
-from jobworker.line.month import midnight, people_in
+from jobworker.line.month import people_in
+from linedesk.store.limits import midnight
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from jobworker.line.breaker import BreakerState
 from jobworker.line.gate import HANDLER_TURN_SECONDS, Gate
-from jobworker.line.gate_order import TurnClass
 from jobworker.metrics import WorkerMetrics
+from linedesk.store.records.calls import TurnClass
 
 
 @dataclass(frozen=True)

@@ -9,34 +9,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
+from linedesk.store.limits import TOKYO, midnight
 
-# Japan has no summer time.
-TOKYO = timezone(timedelta(hours=9), "Asia/Tokyo")
 DAY_SECONDS = 86_400.0
 # The pause between two readings, and between two while a refused send waits for one.
 EVERY_SECONDS = 600.0
 SOON_SECONDS = 60.0
-
-
-def day_of(moment: datetime) -> date:
-    """Return the day in Japan; `moment` is aware."""
-    return moment.astimezone(TOKYO).date()
-
-
-def midnight(now: datetime) -> datetime:
-    """Return when the day began in Japan; `now` is aware."""
-    return now.astimezone(TOKYO).replace(hour=0, minute=0, second=0, microsecond=0)
-
-
-def sent_id(now: datetime) -> str:
-    """Return the `_id` of the month's document in `leases`."""
-    return f"sent/{now.astimezone(TOKYO):%Y-%m}"
 
 
 @dataclass(frozen=True)

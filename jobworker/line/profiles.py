@@ -26,13 +26,14 @@ import pymongo
 from jobworker.errors import LineError
 from jobworker.latest import Latest
 from jobworker.line.answer import LineAnswer
-from jobworker.line.gate_order import Standing, TurnClass
+from jobworker.line.gate_order import Standing
 from jobworker.line.side_call import Line, NotCalled, SideCall, is_verdict
 from jobworker.record.conversations import MOST_MEMBERS, ConversationStore, StoredConversation
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.documents import Document, conversation_id, text_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.limits import TOKEN_LIFE
+from linedesk.store.records.calls import TurnClass
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
-from jobworker.line.gate_order import PLACE_SECONDS, Standing, TurnClass
+from jobworker.line.gate_order import PLACE_SECONDS, Standing
 from jobworker.line.month import SOON_SECONDS, Month, MonthlyQuota, limit_in, used_in
 from jobworker.line.side_call import Line, NotCalled, SideCall
+from linedesk.store.records.calls import TurnClass
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer, is_endpoint_limit
 from linedesk.runtime.backoff import growing_seconds
+from linedesk.store.limits import RATE
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +26,7 @@ LONGEST_PAUSE_SECONDS = 60.0
 
 # Calls a second: a bucket holds at most that many. Source: Messaging API reference, "Rate limits"
 # (buckets since 2026-07-31). LINE's example for 60 an hour says that a bucket holds as many calls
-# as are refilled. Reply, push, profiles, quota and all endpoints that are not named below:
-RATE = 2_000
+# as are refilled. RATE is that of reply, push, profiles, quota and all endpoints not named here.
 # The endpoints that linedesk calls. Endpoints that only handlers call are missing: they are not
 # held back, and the handler gets LINE's 429.
 RATES = {"/v2/bot/message/multicast": 200, "/v2/bot/chat/loading/start": 100}

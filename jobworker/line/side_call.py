@@ -19,9 +19,10 @@ from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer, is_no_verdict
 from jobworker.line.client import CALL_SECONDS, LineClient
 from jobworker.line.gate import Gate
-from jobworker.line.gate_order import Standing, Ticket, TurnClass
+from jobworker.line.gate_order import Standing, Ticket
 from jobworker.line.rate_limits import RateLimits
 from jobworker.metrics import WorkerMetrics
+from linedesk.store.records.calls import TurnClass
 
 Action = Callable[[], None]
 

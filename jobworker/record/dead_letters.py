@@ -19,8 +19,7 @@ from pymongo.errors import PyMongoError
 
 from dispatcher.commit.committer import Change, Committer
 from dispatcher.conversations.mailbox import GiveUp
-from jobworker.effects import RETRY_KEY_LIFE, Send, SendMethod, is_timer, is_whole, of_event
-from jobworker.errors import MayArriveTwice
+from jobworker.effects import Send, SendMethod, is_timer, is_whole, of_event
 from jobworker.metrics import GIVEN_UP, WorkerMetrics
 from jobworker.record.conversations import Decision
 from jobworker.record.looks import Look
@@ -28,13 +27,15 @@ from linedesk.store.client import DURABLE, LOCAL
 from linedesk.store.documents import AUDIT, DEADLETTERS, Document, name_of
 from linedesk.store.errors import translated
 from linedesk.store.records.audit import DONE, begun_row, ended
+from linedesk.store.records.effects import unproved_try
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import (
     CARRIED_OUT,
     EXPIRES_AT,
     LAST_AT,
-    REFUSED,
+    MOST_COUNTED,
     REPLAYED_AT,
+    Cause,
     number_of,
     row_of,
     under_replay,
@@ -43,8 +44,6 @@ from linedesk.store.redaction import emptying, message_id_of
 
 log = logging.getLogger(__name__)
 
-# The overview counts up to this number.
-MOST_COUNTED = 10_000
 # Letters that are too old are announced this long before they are removed.
 NOTICE = timedelta(days=7)
 # The most ids in one row of `audit`.
@@ -207,11 +206,7 @@ class Ageing(Look):
         return len(ids) == MOST_AT_ONCE
 
 
-NO_LETTER = f"{REFUSED}it asks for a send or timer, and no dead letter under replay has one"
-NO_ROW = f"{REFUSED}it looks like a fired timer, and no row of schedule matches it"
-
-
-def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = False) -> Document:
+def anew(effect: Mapping[str, Any], *, name: str, now: datetime) -> Document:
     """Return the effect of a dead letter for the record of the event `name`; never a reply any
     more.
 
@@ -219,7 +214,7 @@ def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = F
 
     A new retry key is used only if every try was definitely refused. With a try of unknown outcome
     the key stays the same, as long as LINE keeps it and accepts it once (architecture: G5). After
-    that, raises MayArriveTwice unless `force` accepts it.
+    that the send may arrive twice: the operator who replays it has accepted that.
     """
     if is_timer(effect):
         return {**effect, "id": f"{name}/timer/{effect['name']}", EVENT_ID: name}
@@ -234,16 +229,8 @@ def anew(effect: Mapping[str, Any], *, name: str, now: datetime, force: bool = F
         token_from=None,
         answer_to=None,
     )
-    tried = given_up.tried_at
-    if (
-        tried is not None
-        and given_up.retry_key is not None
-        and given_up.tried_as is not SendMethod.REPLY
-        and now < tried + RETRY_KEY_LIFE
-    ):
+    if given_up.tried_at is not None and unproved_try(effect, now) is None:
         return send.as_document()
-    if tried is not None and not force:
-        raise MayArriveTwice(f"a try of {tried:%Y-%m-%d %H:%M} UTC may have arrived")
     fresh = replace(send, retry_key=str(uuid.uuid4()), tried_at=None, tried_as=None)
     return fresh.as_document()
 
@@ -257,11 +244,11 @@ def carried_out(document: Mapping[str, Any], letter: Mapping[str, Any] | None) -
     if letter is None or "effect" not in letter or not is_sound(letter):
         return None
     moment = min(document[ACCEPT_TIME], datetime.now(UTC))
-    effect = anew(letter["effect"], name=name_of(document), now=moment, force=True)
+    effect = anew(letter["effect"], name=name_of(document), now=moment)
     return Decision({}, [effect])
 
 
-def refused(document: Document, cause: str) -> Decision:
+def refused(document: Document, cause: Cause) -> Decision:
     """Return the decision to give up a document that asks for an effect without a source."""
     log.error("%s event_id=%s", cause, name_of(document))
     return Decision({}, [of_event(document, GiveUp(cause, 0, datetime.now(UTC)))])

@@ -24,6 +24,7 @@ from linedesk.store.client import DURABLE, LOCAL, MAJORITY
 from linedesk.store.documents import CONVERSATIONS, SCHEDULE, Document, conversation_id, name_of
 from linedesk.store.errors import StoreUnavailable, translated
 from linedesk.store.records.effects import OUTBOX_PAIRS
+from linedesk.store.records.letters import LATER_ROW, WRITE_REFUSED, Cause
 from linedesk.store.records.timers import RUN_AT
 from linedesk.store.timers import TIMER
 
@@ -47,7 +48,7 @@ class Schedule:
         self._rows = database[SCHEDULE].with_options(write_concern=DURABLE)
         self._conversations = database[CONVERSATIONS]
 
-    def enter(self, effect: Mapping[str, Any]) -> str | None:
+    def enter(self, effect: Mapping[str, Any]) -> Cause | None:
         """Write a recorded set or cancel to the row, unless the row is of a later record.
 
         Returns why MongoDB will never accept it; None once it, or a later one, is written.
@@ -70,10 +71,10 @@ class Schedule:
                     log.debug("timer is already stored, or a later one id=%s", effect["id"])
                     return self._not_counted(effect)
             except (WriteError, BSONError) as error:
-                return f"MongoDB refuses the row: {getattr(error, 'code', type(error).__name__)}"
+                return Cause(WRITE_REFUSED, {"errorCode": getattr(error, "code", None) or 0})
         raise StoreUnavailable("the timer is not settled: it may be waiting for a majority")
 
-    def _not_counted(self, effect: Mapping[str, Any]) -> str | None:
+    def _not_counted(self, effect: Mapping[str, Any]) -> Cause | None:
         """Return why its row cannot be of a later record; None if it can, as usual.
 
         A conversation that was deleted by hand counts from the start; all its timers would then be
@@ -87,7 +88,7 @@ class Schedule:
             found = conversations.find_one({"_id": conversation_id(effect)}, {"n": 1})
         if row is None or row["n"] <= n_of(found):
             return None
-        return "its row in schedule has a number above its conversation's"
+        return LATER_ROW
 
     def overtook(self, document: Mapping[str, Any]) -> bool:
         """Return whether a timer that fired was set again or cancelled by a later record."""

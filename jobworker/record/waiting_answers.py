@@ -38,11 +38,10 @@ from linedesk.store.records.answers import (
 from linedesk.store.records.effects import SEND as SEND_TYPE
 from linedesk.store.records.effects import TOKEN_FROM
 from linedesk.store.records.events import ACCEPT_TIME
+from linedesk.store.records.letters import NOT_FETCHED
 
 log = logging.getLogger(__name__)
 
-NOT_FETCHED = "not fetched"
-"""The cause of an answer without a tap within a day."""
 # Above this size a conversation gets no further button: with its outbox and its data its document
 # stays well below MongoDB's limit.
 MOST_BYTES = 2 * 1024 * 1024

@@ -95,9 +95,13 @@ class AmqpBroker:
         return None if None in since else max(filter(None, since))
 
     def trouble(self) -> str:
-        """Return the trouble with the connection, for operators; empty if there is none."""
-        words = next((link.trouble for link in self._links if link.trouble), "")
-        return words or ("connecting to RabbitMQ" if self.up_since() is None else "")
+        """Return the code of the trouble with the connection; empty if there is none."""
+        found = next((link.trouble for link in self._links if link.trouble), "")
+        return found or ("broker_connecting" if self.up_since() is None else "")
+
+    def why(self) -> str:
+        """Return the reason of the trouble: an error, or RabbitMQ's words."""
+        return next((link.why for link in self._links if link.trouble), "")
 
     def start(self) -> None:
         for link in self._links:
@@ -125,6 +129,7 @@ class _Link:
         self._connection: pika.BlockingConnection | None = None
         self.up_since: float | None = None
         self.trouble = ""
+        self.why = ""
         self.is_blocked = False
 
     def stop(self) -> None:
@@ -171,15 +176,15 @@ class _Link:
                 connection.close()
 
     def _lost(self, error: BaseException) -> None:
-        words = f"no connection to RabbitMQ: {told(error)}"
-        if words != self.trouble:
-            log.warning("%s connection=%s", words, self._kind)
-        self.trouble = words
+        why = told(error)
+        if (self.trouble, self.why) != ("broker_lost", why):
+            log.warning("no connection to RabbitMQ: %s connection=%s", why, self._kind)
+        self.trouble, self.why = "broker_lost", why
 
     def _blocked(self, _: Any, frame: Any) -> None:
         self.is_blocked = True
-        self.trouble = f"RabbitMQ takes nothing: {frame.method.reason}"
-        log.warning("%s", self.trouble)
+        self.trouble, self.why = "broker_blocked", str(frame.method.reason)
+        log.warning("RabbitMQ takes nothing: %s", self.why)
 
     def _unblocked(self, *_: Any) -> None:
         self.is_blocked, self.trouble = False, ""

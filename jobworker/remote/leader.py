@@ -37,7 +37,16 @@ from jobworker.remote.job import (
 from jobworker.remote.seen import MOST_WORKER_THREADS, BotVersions, WorkerSeen
 from jobworker.remote.values import to_line
 from linedesk.runtime.metrics import COUNTER, GAUGE, Figure
-from linedesk.runtime.status_row import NEW, SILENT, STOPPING, UNACCEPTED, WORKING
+from linedesk.runtime.status_row import (
+    NEW,
+    OTHER_CONTRACT,
+    OTHER_VERSION,
+    RULES_REFUSED,
+    SILENT,
+    STOPPING,
+    UNACCEPTED,
+    WORKING,
+)
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.control import Control
 from linedesk.store.records.events import EVENT_ID
@@ -161,7 +170,7 @@ class Workers:
         with self._lock:
             self._stopping_at = 0.0
             for attempt in list(self._attempts.values()):
-                self._end(attempt, lost="the leader stops")
+                self._end(attempt, lost="dispatcher_stops")
         self._watch.stop()
         self.broker.stop()
         self._watch.join()
@@ -186,10 +195,11 @@ class Workers:
         with self._lock:
             number, jobs, known = len(self._usable()), len(self._attempts), len(self._workers)
         if not number:
-            return trouble or ("no worker can take jobs" if known else "no worker is connected")
+            why = "no_worker_usable" if known else "no_worker_connected"
+            return (trouble or why).replace("_", " ")
         workers = "1 worker" if number == 1 else f"{number} workers"
         words = f"{workers}, {jobs} jobs out"
-        return f"{words}, {trouble}" if trouble else words
+        return f"{words}, {trouble.replace('_', ' ')}" if trouble else words
 
     # Called by a turn.
 
@@ -201,9 +211,9 @@ class Workers:
         """
         with self._lock:
             if self._stopping_at is not None:
-                raise WorkerAway("the dispatcher stops")
+                raise WorkerAway("dispatcher_stops")
             if version != self.versions.in_force:
-                raise WorkerAway("its worker has been replaced by one of another version")
+                raise WorkerAway("worker_replaced")
             alone = self.deaths(died_with) >= ALONE_FROM
             worker = self._best(key, died_with, alone=alone)
             if worker is not None:
@@ -215,8 +225,8 @@ class Workers:
                 self._alone_asked = time.monotonic() if worker is None else -math.inf
                 self._tell_places()
             if worker is None:
-                words = "waits for a worker of its own" if alone else "no worker is free"
-                raise WorkerAway(words, reserved=alone)
+                why = "needs_own_worker" if alone else "no_worker_free"
+                raise WorkerAway(why, reserved=alone)
             self._warm[key] = worker.id
             return attempt
 
@@ -267,6 +277,8 @@ class Workers:
                     "bot": one.bot,
                     "release": one.release,
                     "contract": one.contract,
+                    "needed": CONTRACT,
+                    "refused": self.versions[one.bot].refused,
                     "silentSeconds": round(now - one.heard, 1),
                     "state": self._state_of(one),
                     "jobs": [
@@ -380,7 +392,7 @@ class Workers:
         with self._changing():
             worker = self._workers.pop(str(message["worker"]), None)
             if worker is not None:
-                self._lose_all(worker, "its worker has ended")
+                self._lose_all(worker, "worker_ended")
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -415,10 +427,10 @@ class Workers:
 
     def _state_of(self, worker: WorkerSeen) -> str:
         if worker.contract != CONTRACT:
-            return f"speaks contract {worker.contract}, needed is {CONTRACT}"
+            return OTHER_CONTRACT
         version = self.versions[worker.bot]
         if version.refused:
-            return f"rules refused: {version.refused}"
+            return RULES_REFUSED
         if worker.is_leaving:
             return STOPPING
         if version.bot is None:
@@ -426,7 +438,7 @@ class Workers:
         if not self.versions.is_accepted(worker.bot):
             return UNACCEPTED
         if worker.bot != self.versions.in_force:
-            return "another version of the bot is in force"
+            return OTHER_VERSION
         # guard: nothing-for-the-silent -> never
         if time.monotonic() - worker.heard > UNNAMED_SECONDS:
             return SILENT
@@ -490,10 +502,10 @@ class Workers:
                 if silence > UNNAMED_SECONDS:
                     self.lost_total += 1
                     self._abandon(attempt.worker, attempt.id)
-                    self._end(attempt, lost="its worker does not have it")
+                    self._end(attempt, lost="worker_lost_it")
             if self._stopping_at is not None and now >= self._stopping_at:
                 for attempt in list(self._attempts.values()):
-                    self._end(attempt, lost="the dispatcher stops")
+                    self._end(attempt, lost="dispatcher_stops")
 
     def _vanished(self, worker: WorkerSeen, now: float, up_since: float | None) -> None:
         del self._workers[worker.id]
@@ -501,7 +513,7 @@ class Workers:
         # If this process itself was cut off, silence proves nothing about the worker.
         if up_since is not None and up_since < worker.heard:
             self._gone[worker.id] = None
-        self._lose_all(worker, "its worker has vanished")
+        self._lose_all(worker, "worker_vanished")
 
 
 def _named(attempts: object) -> set[str]:
@@ -511,4 +523,5 @@ def _named(attempts: object) -> set[str]:
 
 
 def _unsendable(why: str) -> Failure:
-    return Failure(f"job cannot be sent: {why}", "-", "", lasting=True)
+    log.error("job cannot be sent: %s", why)
+    return Failure("job_not_sendable", "-", "", lasting=True)

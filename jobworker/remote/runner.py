@@ -20,8 +20,6 @@ from jobworker.remote.job import failure_of, job_of
 from jobworker.remote.leader import GRACE_SECONDS, MOST_DEATHS, Workers
 from jobworker.remote.rules import RemoteHandler
 
-POISON = "took its worker down"
-
 
 class RemoteRunner(HandlerRunner):
     """The runner of worker processes. `handler_seconds` is HANDLER_LIMIT_SECONDS."""
@@ -43,7 +41,7 @@ class RemoteRunner(HandlerRunner):
     def bot(self) -> Bot:
         bot = self._workers.versions.bot
         if bot is None:
-            raise WorkerAway(self._workers.status())
+            raise WorkerAway(self._workers.broker.trouble() or "no_worker_connected")
         return bot
 
     def rule_in(self, talk: Talk, event: Any) -> Rule | None:
@@ -52,7 +50,7 @@ class RemoteRunner(HandlerRunner):
         except NoTimerHandler:
             # guard: timer-of-another-version -> never
             if any(bot.has_timer(event.name) for bot in self._workers.versions.others()):
-                raise WorkerAway("its handler is in another version of the bot") from None
+                raise WorkerAway("other_bot_version") from None
             raise
 
     def limit_of(self, rule: Rule) -> float:
@@ -62,8 +60,8 @@ class RemoteRunner(HandlerRunner):
     def run(self, rule: Rule, event: Any, talk: Talk, call: HandlerContext) -> Failure | None:
         workers, handler = self._workers, rule.handler
         assert isinstance(handler, RemoteHandler), "the rules are a worker's"
-        if (deaths := workers.deaths(call.lost_by)) >= MOST_DEATHS:
-            return Failure(f"{POISON} {deaths} times", "-", "", lasting=True)
+        if workers.deaths(call.lost_by) >= MOST_DEATHS:
+            return Failure("took_worker_down", "-", "", lasting=True)
         began = talk.now
         attempt = workers.take(
             version=handler.version,

@@ -191,7 +191,7 @@ class WorkerProcess:
         """The reason for waiting; empty while a leader answers."""
         broker = self._broker.trouble()
         if broker:
-            return broker
+            return f"{broker.replace('_', ' ')} {self._broker.why()}".rstrip()
         if self._is_refused:
             return self._is_refused
         heard = time.monotonic() - self._answered < 10 * BEAT_SECONDS

@@ -14,11 +14,10 @@ from typing import Any
 
 from jobworker.effects import Call, SendMethod
 from jobworker.line.answer import LineAnswer, named_in
-from jobworker.line.gate_order import Standing, Ticket, TurnClass
+from jobworker.line.gate_order import Standing, Ticket
 from jobworker.record.batches import ReadyBatch
 from jobworker.sending.conversation_outbox import (
     NO_LIMIT,
-    RATE_LIMITED,
     Budget,
     Caller,
     CallState,
@@ -29,17 +28,12 @@ from jobworker.sending.conversation_outbox import (
     Request,
     Rest,
     SendLimits,
-    next_try_words,
 )
-from jobworker.sending.verdict import (
-    QUOTA,
-    CallOutcome,
-    ReplyUnknown,
-    SendVerdict,
-    Tried,
-    judge,
-    outlived,
-)
+from jobworker.sending.verdict import CallOutcome, ReplyUnknown, SendVerdict, Tried, judge, outlived
+from linedesk.store.documents import Document
+from linedesk.store.records.calls import TurnClass
+from linedesk.store.records.letters import QUOTA
+from linedesk.store.records.waits import Why, reason
 
 
 def company_of(
@@ -120,9 +114,8 @@ class Batch(Caller):
         """All its conversations."""
         return tuple(self.ready.members)
 
-    def waits_for(self, at_gate: Callable[[TurnClass], str]) -> str:
-        travels = f"travels in one multicast to {len(self.ready.members):,} people"
-        return f"{travels}, which {super().waits_for(at_gate)}"
+    def waits_for(self, at_gate: Callable[[TurnClass], Document]) -> Document:
+        return {**super().waits_for(at_gate), "people": len(self.ready.members)}
 
     def plan(
         self, boottime: float, held_seconds: Callable[[str], float], budget: Budget = NO_LIMIT
@@ -132,7 +125,7 @@ class Batch(Caller):
         if cause := outlived(call.at, self._made.now(boottime)):
             return MakeLetters(cause, self.given_up_places())
         if seconds := held_seconds(call.way.path):
-            return self.rest(seconds, next_try_words(RATE_LIMITED, seconds))
+            return self.rest(seconds, reason(Why.RATE_LIMITED, seconds))
         return Go(call, is_new=not self.is_tried)
 
     def begin_call(self) -> None:

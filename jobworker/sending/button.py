@@ -16,7 +16,7 @@ from functools import partial
 from jobworker.effects import Call, SendMethod
 from jobworker.errors import LineError
 from jobworker.line.answer import LineAnswer
-from jobworker.line.gate_order import PLACE_SECONDS, Standing, TurnClass
+from jobworker.line.gate_order import PLACE_SECONDS, Standing
 from jobworker.line.side_call import Line, NotCalled, SideCall
 from jobworker.overdue import Overdue
 from jobworker.record.waiting_answers import ButtonShown, WaitingAnswers
@@ -34,6 +34,7 @@ from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import AnswerState, can_be_offered, data_of
+from linedesk.store.records.calls import TurnClass
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial, reduce
 from itertools import islice, takewhile
@@ -26,12 +26,10 @@ from dispatcher.conversations.conversations import Conversation
 from jobworker.effects import Call, Send, SendMethod
 from jobworker.errors import LineError, NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
-from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket, TurnClass
-from jobworker.line.month import day_of
-from jobworker.sending.late_replies import A_DAY, LATE, LateReplies
+from jobworker.line.gate_order import PLACE_SECONDS, Standing, Ticket
+from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.verdict import (
     PROOF_SECONDS,
-    QUOTA,
     CallOutcome,
     ReplyUnknown,
     Tried,
@@ -42,7 +40,10 @@ from jobworker.sending.verdict import (
 from linedesk.runtime.backoff import growing_seconds, pause_seconds
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable, WriteRefused
-from linedesk.store.limits import MOST_MESSAGES, MOST_USERS, TOKEN_LIFE, USER
+from linedesk.store.limits import A_DAY, MOST_MESSAGES, MOST_USERS, TOKEN_LIFE, USER, day_of
+from linedesk.store.records.calls import TurnClass
+from linedesk.store.records.letters import LATE, NO_VERDICT, QUOTA, Cause
+from linedesk.store.records.waits import Why, reason
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,6 @@ class SendLimits:
 LIMITS = SendLimits()
 # A call that is stored and not made is stored anew after that: its time counts as that of its try.
 STORED_FOR = timedelta(minutes=1)
-# The reason for operators why a call rests whose endpoint is held back.
-RATE_LIMITED = "LINE takes no more such calls for now (its rate limit)"
 
 
 class CallState(Enum):
@@ -131,7 +130,7 @@ class Rest:
 class MakeLetters:
     """Make dead letters of the sends at these places. The ticket, if any, is cancelled first."""
 
-    cause: str
+    cause: Cause
     places: Sequence[str]
     ticket: Ticket | None = None
 
@@ -243,15 +242,15 @@ class Caller(ABC):
         self.name = name
         """For log lines."""
         self.state = CallState.IDLE
-        self.reason: str | None = None
-        """Why it rests, as a text for operators; None while it waits for a turn or is called."""
+        self.reason: Document | None = None
+        """Why it rests, for operators; None while it waits for a turn or is called."""
         self.call: Call | None = None
         """The call that is stored in MongoDB."""
         self.is_tried = False
         """Whether it was made, and its outcome is unknown."""
         self.calls = 0
         """How many times LINE was called since a send left."""
-        self.given_up_for: str | None = None
+        self.given_up_for: Cause | None = None
         """Why it was given up, if it was and a thread still has it."""
         self.answer: LineAnswer | LineError = OutcomeUnknown("not called")
         """LINE's last answer."""
@@ -311,13 +310,13 @@ class Caller(ABC):
         self.state = CallState.BUSY
         return True
 
-    def waits_for(self, at_gate: Callable[[TurnClass], str]) -> str:
+    def waits_for(self, at_gate: Callable[[TurnClass], Document]) -> Document:
         """Return for operators why its next call is not made yet; `at_gate` gives the reason by
         class.
         """
         if self.state is CallState.WAITING and self._ticket is not None:
             return at_gate(self._ticket.turn_class)
-        return f"waits: {self.reason}" if self.reason else "is on its way to LINE"
+        return self.reason or reason(Why.SENDING)
 
     def take_along(self) -> Ticket | None:
         """Let its sends be part of a batch: a thread has it until `again`. Returns the ticket to
@@ -331,7 +330,7 @@ class Caller(ABC):
         rests = self.state is CallState.RESTING and self._over_quota > 0
         return self._wait(now) if rests else None
 
-    def give_up(self, cause: str) -> MakeLetters | None:
+    def give_up(self, cause: Cause) -> MakeLetters | None:
         """Make its next call dead letters: now, or once its present thread is done."""
         if self.given_up_for is not None or self.state is CallState.IDLE:
             return None
@@ -354,7 +353,7 @@ class Caller(ABC):
         """The call could not be stored in time; it may be stored in place of another one."""
         self.call = None
         seconds = self.not_confirmed(error)
-        return self.rest(seconds, _reason(error))
+        return self.rest(seconds, _why(error))
 
     def again(self, now: float) -> Enter | MakeLetters:
         """Wait for another turn at once."""
@@ -362,18 +361,18 @@ class Caller(ABC):
             return MakeLetters(self.given_up_for, self.given_up_places())
         return self._wait(now)
 
-    def rest(self, seconds: float, reason: str) -> Rest | MakeLetters:
+    def rest(self, seconds: float, why: Document) -> Rest | MakeLetters:
         """Wait for the clock."""
         if self.given_up_for is not None:
             return MakeLetters(self.given_up_for, self.given_up_places())
-        self.state, self.reason, self._rest = CallState.RESTING, reason, Rest(seconds)
+        self.state, self.reason, self._rest = CallState.RESTING, why, Rest(seconds)
         return self._rest
 
     def failed(self, outcome: CallOutcome, now: float) -> Enter | Rest | MakeLetters:
         """It has to be tried again, and the answer's changes are durable."""
         self._unanswered += outcome.unanswered
         if self._unanswered >= self._limits.most_unanswered:
-            cause = f"no verdict of LINE's in {self._unanswered} tries"
+            cause = Cause(NO_VERDICT, {"tries": self._unanswered})
             return MakeLetters(cause, self.given_up_places())
         self._failures += 1
         seconds = outcome.wait_seconds
@@ -392,15 +391,20 @@ class Caller(ABC):
             )
         if not seconds:
             return self.again(now)
-        why = words_of(self.answer)
-        if outcome.cause == QUOTA:
-            why += " for the month's limit, and LINE's count of this month has to be read"
-        return self.rest(seconds, next_try_words(why, seconds))
+        return self.rest(seconds, self._answered(seconds, is_over_quota=outcome.cause == QUOTA))
+
+    def _answered(self, seconds: float, *, is_over_quota: bool) -> Document:
+        """LINE's last answer, as the reason to wait so long."""
+        if isinstance(self.answer, LineAnswer):
+            why = Why.MONTHS_LIMIT if is_over_quota else Why.LINE_ANSWERED
+            return reason(why, seconds, status=self.answer.status)
+        is_away = isinstance(self.answer, NotSent)
+        return reason(Why.NO_CONNECTION if is_away else Why.NO_ANSWER, seconds)
 
     def not_confirmed(self, error: StoreUnavailable) -> float:
         """MongoDB did not confirm a write; returns the pause before it is repeated."""
         self._failures += 1
-        self.reason = _reason(error)
+        self.reason = _why(error)
         return pause_seconds(self._failures, most=self._limits.store_pause_seconds)
 
     def _wait(self, now: float) -> Enter:
@@ -586,7 +590,7 @@ class ConversationOutbox(Caller):
         unknown = self.unknown_call
         return (self.sends[0].place,) if unknown is None else unknown.members
 
-    def waits_for(self, at_gate: Callable[[TurnClass], str]) -> str:
+    def waits_for(self, at_gate: Callable[[TurnClass], Document]) -> Document:
         return super().waits_for(at_gate) if self.batch is None else self.batch.waits_for(at_gate)
 
     # Called by the thread that has it.
@@ -619,7 +623,7 @@ class ConversationOutbox(Caller):
                     return MakeLetters(LATE, self._late_places(boottime))
                 go = replace(go, late_on=day)
         if seconds := self._held_back(go, boottime, held_seconds(go.call.way.path)):
-            return self.rest(seconds, next_try_words(RATE_LIMITED, seconds))
+            return self.rest(seconds, reason(Why.RATE_LIMITED, seconds))
         return go
 
     def _late_places(self, boottime: float) -> list[str]:
@@ -758,22 +762,12 @@ class ConversationOutbox(Caller):
         return min([seconds, *ends])
 
 
-def _reason(error: StoreUnavailable) -> str:
-    return str(error) if isinstance(error, WriteRefused) else "MongoDB did not confirm in time"
+def _why(error: StoreUnavailable) -> Document:
+    if isinstance(error, WriteRefused):
+        return reason(Why.WRITE_REFUSED, **error.about)
+    return reason(Why.NOT_CONFIRMED)
 
 
 def told_of(answer: LineAnswer | LineError) -> str:
     """LINE's answer for a log line: a status or the kind of failure, never a text."""
     return str(answer.status) if isinstance(answer, LineAnswer) else type(answer).__name__
-
-
-def words_of(answer: LineAnswer | LineError) -> str:
-    """LINE's answer, for operators."""
-    if isinstance(answer, LineAnswer):
-        return f"LINE answered {answer.status}"
-    return "no connection to LINE" if isinstance(answer, NotSent) else "LINE did not answer"
-
-
-def next_try_words(why: str, seconds: float) -> str:
-    """Return why something rests, and until when, in UTC as in the log."""
-    return f"{why}, next try at {datetime.now(UTC) + timedelta(seconds=seconds):%H:%M:%S} UTC"

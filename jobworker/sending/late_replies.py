@@ -9,19 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-# The limit of calls a day, and the share of the rest of the month.
-A_DAY = 20
-SHARE_A_DAY = 10
-LATE = "late"
-"""The cause of answers that are given up."""
-
-
-def allowed(left: int | None, paid: int) -> int | None:
-    """How many more people the calls of all conversations may reach today; None without a limit.
-
-    `left` is the rest of the month. The rest of this morning contained the calls of today.
-    """
-    return None if left is None else max(0, (left + paid) // SHARE_A_DAY - paid)
+from linedesk.store.limits import allowed
 
 
 class LateReplies:

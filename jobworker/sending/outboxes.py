@@ -8,10 +8,10 @@ from itertools import islice
 
 from dispatcher.conversations.conversations import Conversation, Conversations
 from jobworker.effects import Send
-from jobworker.line.gate_order import TurnClass
 from jobworker.sending.batch import Batch
 from jobworker.sending.conversation_outbox import ConversationOutbox, Move, PendingSend, SendLimits
 from linedesk.store.documents import Document
+from linedesk.store.records.calls import TurnClass
 from linedesk.store.records.effects import EFFECT_ID
 from linedesk.store.records.events import EVENT_ID
 
@@ -98,7 +98,7 @@ class Outboxes:
         """Whether all effects of predecessors are known here."""
         return not self.unloaded
 
-    def waiting(self, limit: int, *, at_gate: Callable[[TurnClass], str]) -> list[Document]:
+    def waiting(self, limit: int, *, at_gate: Callable[[TurnClass], Document]) -> list[Document]:
         """The longest waiting sends, one for each conversation, with the reason for operators.
 
         `at_gate` returns the reason for a class at the gate.
@@ -126,7 +126,7 @@ def _arrived_at(send: Send) -> datetime:
     return send.at if send.token_from is None else min(send.at, send.token_from)
 
 
-def _told(box: ConversationOutbox, why: str) -> Document:
+def _told(box: ConversationOutbox, why: Document) -> Document:
     channel, _, key = box.id.partition("/")
     first = box.sends[0].send
     return {
@@ -136,5 +136,5 @@ def _told(box: ConversationOutbox, why: str) -> Document:
         EFFECT_ID: first.id,
         "sends": len(box.sends),
         "since": _arrived_at(first),
-        "why": f"a send {why}",
+        "why": why,
     }

@@ -17,7 +17,7 @@ from jobworker.line.side_call import Action, Line
 from jobworker.record.batches import Batches, ReadyBatch
 from jobworker.record.conversations import ConversationStore
 from jobworker.record.dead_letters import DeadLetters, change_of
-from jobworker.record.waiting_answers import NOT_FETCHED, waiting_again
+from jobworker.record.waiting_answers import waiting_again
 from jobworker.sending.batch import Batch
 from jobworker.sending.conversation_outbox import (
     Caller,
@@ -33,10 +33,11 @@ from jobworker.sending.conversation_outbox import (
     told_of,
 )
 from jobworker.sending.outboxes import Outboxes
-from jobworker.sending.verdict import QUOTA, CallOutcome, SendVerdict
+from jobworker.sending.verdict import CallOutcome, SendVerdict
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.runtime.outage import MONGODB
 from linedesk.store.errors import StoreUnavailable, WriteRefused
+from linedesk.store.records.letters import NOT_FETCHED, QUOTA, RELEASED, Cause
 
 log = logging.getLogger(__name__)
 
@@ -273,7 +274,7 @@ class Outcomes:
 
     # Sends that are given up.
 
-    def give_up(self, id_: str, effect_id: str, *, cause: str) -> bool:
+    def give_up(self, id_: str, effect_id: str, *, cause: Cause) -> bool:
         """Make the send a dead letter if it is the first of the conversation's outbox.
 
         Returns True while that is under way: a call of it ends by itself first, and an outbox may
@@ -298,7 +299,7 @@ class Outcomes:
         batch = box.batch
         assert isinstance(batch, Batch), "it is in one"
         batch.release(box)
-        return partial(self._letters, batch, box, box.given_up_for or "")
+        return partial(self._letters, batch, box, box.given_up_for or RELEASED)
 
     def _give_up(self, caller: Caller, step: MakeLetters) -> None:
         if isinstance(caller, Batch):
@@ -306,7 +307,7 @@ class Outcomes:
         elif isinstance(caller, ConversationOutbox):
             self._make_letters(caller, step.places, step.cause, unknown=caller.unknown_call)
 
-    def _give_up_batch(self, batch: Batch, cause: str) -> None:
+    def _give_up_batch(self, batch: Batch, cause: Cause) -> None:
         """Its outcome is unknown, and it is not repeated any more."""
 
         def give_up() -> Action:
@@ -322,7 +323,7 @@ class Outcomes:
 
         self.until_confirmed(give_up, f"batch not given up batch={batch.ready.key}")
 
-    def _letters(self, batch: Batch, box: ConversationOutbox, cause: str) -> None:
+    def _letters(self, batch: Batch, box: ConversationOutbox, cause: Cause) -> None:
         box.answer = batch.answer
         self._make_letters(box, batch.ready.members[box.id], cause, unknown=batch.unknown_call)
 
@@ -330,7 +331,7 @@ class Outcomes:
         self,
         box: ConversationOutbox,
         places: Sequence[str],
-        cause: str,
+        cause: Cause,
         *,
         unknown: Call | None = None,
     ) -> None:

@@ -24,7 +24,6 @@ from jobworker.effects import Call, SendMethod
 from jobworker.line.answer import LineAnswer
 from jobworker.line.gate_order import Ticket
 from jobworker.line.group_sizes import GroupSizes
-from jobworker.line.month import day_of
 from jobworker.line.quota import Quota
 from jobworker.line.side_call import Action, Line
 from jobworker.metrics import since_ms
@@ -48,8 +47,10 @@ from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.outcomes import Outcomes
 from linedesk.runtime.clock import boottime
 from linedesk.store.errors import QueueError, StoreUnavailable, WriteRefused
+from linedesk.store.limits import day_of
 from linedesk.store.records.effects import SEND, TRIED_AT
 from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.letters import WRITE_REFUSED, Cause
 
 log = logging.getLogger(__name__)
 
@@ -229,7 +230,8 @@ class Sender:
             noted = self._conversations.note_call(box.id, go.call, late, seconds=seconds)
         except WriteRefused as error:
             # No call without its note; as a dead letter it makes room for those behind it.
-            return partial(self.outcomes.do, box, MakeLetters(str(error), box.given_up_places()))
+            cause = Cause(WRITE_REFUSED, error.about)
+            return partial(self.outcomes.do, box, MakeLetters(cause, box.given_up_places()))
         except StoreUnavailable as error:
             log.debug("call not recorded, waiting conversation=%s error=%s", box.id, error)
             # LINE was not called, so the call is new again here. A successor may see it as tried,

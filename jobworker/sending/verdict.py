@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from jobworker.effects import RETRY_KEY_LIFE, Call, Send, SendMethod
+from jobworker.effects import Call, Send, SendMethod
 from jobworker.errors import LineError, NotSendable, NotSent
 from jobworker.line.answer import (
     MONTHLY_LIMIT,
@@ -22,19 +22,27 @@ from jobworker.line.answer import (
     named_in,
     reason_of,
 )
+from linedesk.store.records.effects import RETRY_KEY_LIFE
+from linedesk.store.records.letters import (
+    EXPIRED,
+    LINE_REFUSED,
+    NOT_JSON,
+    NOT_SENT,
+    OUTCOME_UNKNOWN,
+    QUOTA,
+    Cause,
+)
 
 # For a send that LINE never had: a token that expired on Friday evening can be replaced on Monday.
 # Older sends should not surprise people, so an operator decides about them.
 SEND_LIFE = timedelta(days=3)
 # LINE's error text, the only one that decides: no status identifies this error.
 INVALID_REPLY_TOKEN = "invalid reply token"
+NOT_GIVEN_UP = Cause("")
 # LINE may count a token's minute from an earlier moment than its webhook's acceptance: in the last
 # second of the minute a refusal may be for the token's age.
 # guard: second-of-proof -> PROOF_SECONDS = 0.0
 PROOF_SECONDS = 1.0
-# The cause of a send that met a used-up quota, and of one that expired.
-QUOTA = "quota"
-EXPIRED = "expired"
 
 
 class ReplyUnknown(Enum):
@@ -103,7 +111,8 @@ class CallOutcome:
     """
     narrower: bool = False
     """Whether the next call has to carry fewer, since LINE does not name the refused one."""
-    cause: str = ""
+    cause: Cause = NOT_GIVEN_UP
+    """Of a DEAD call, and QUOTA of one that is tried again for it."""
     wait_seconds: float | None = None
     """Wait at least this long before the next try; None: back off; 0: at once."""
     unanswered: bool = False
@@ -112,20 +121,20 @@ class CallOutcome:
     """Whether this is the one exception of G5: it may be sent twice, or not at all."""
 
 
-def expired(send: Send, now: datetime) -> str | None:
+def expired(send: Send, now: datetime) -> Cause | None:
     """Return why a send without a call has expired; None if it has not."""
     if send.tried_at is not None:
         return outlived(send.tried_at, now)
     if send.until is not None and now >= send.until:
         return EXPIRED
-    return "not sent within 3 days" if now >= send.at + SEND_LIFE else None
+    return NOT_SENT if now >= send.at + SEND_LIFE else None
 
 
-def outlived(tried_at: datetime, now: datetime) -> str | None:
+def outlived(tried_at: datetime, now: datetime) -> Cause | None:
     """Return why a try of unknown outcome is not repeated any more; None if it is: LINE may have
     forgotten its key.
     """
-    return "outcome unknown for 23 hours" if now >= tried_at + RETRY_KEY_LIFE else None
+    return OUTCOME_UNKNOWN if now >= tried_at + RETRY_KEY_LIFE else None
 
 
 def judge(
@@ -133,7 +142,7 @@ def judge(
 ) -> CallOutcome:
     """Return the meaning of an answer for a call that is stored in its conversation."""
     if isinstance(answer, NotSendable):
-        return _refused(tried, "it cannot be written as JSON")
+        return _refused(tried, NOT_JSON)
     if isinstance(answer, NotSent):
         return _again(tried, definite=True)
     if isinstance(answer, LineError) or is_no_verdict(answer.status):
@@ -155,11 +164,11 @@ def judge(
     return _refused(tried, _cause(answer), named)
 
 
-def _cause(answer: LineAnswer) -> str:
+def _cause(answer: LineAnswer) -> Cause:
     """LINE's status and, if its body has one, the reason."""
     reason = reason_of(answer)
-    why = f": {reason.words}" if reason else ""
-    return f"LINE refused it with {answer.status}{why}"
+    why = {"reason": reason.words} if reason else {}
+    return Cause(LINE_REFUSED, {"status": answer.status, **why})
 
 
 def _again(tried: Tried, *, definite: bool, wait_seconds: float | None = None) -> CallOutcome:
@@ -168,13 +177,13 @@ def _again(tried: Tried, *, definite: bool, wait_seconds: float | None = None) -
     return CallOutcome(SendVerdict.AGAIN, stands, wait_seconds=wait_seconds)
 
 
-def _dead(tried: Tried, cause: str) -> CallOutcome:
+def _dead(tried: Tried, cause: Cause) -> CallOutcome:
     """Give all of it up. Its letters say whether an earlier try may have arrived."""
     members = tried.call.members
     return CallOutcome(SendVerdict.DEAD, tried.was_tried, refused=members, cause=cause)
 
 
-def _refused(tried: Tried, cause: str, named: Sequence[str] = ()) -> CallOutcome:
+def _refused(tried: Tried, cause: Cause, named: Sequence[str] = ()) -> CallOutcome:
     """Give up a call that is impossible because of its content: the members that LINE names.
 
     Without a name a single send is given up; of several, the next call carries fewer.

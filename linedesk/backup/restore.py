@@ -32,6 +32,7 @@ from linedesk.backup.file import Header, check, documents
 from linedesk.backup.queue import finish_decided, finish_recvq, is_to_be_skipped
 from linedesk.backup.transform import TOLD, Restored, Written
 from linedesk.operate.format import local
+from linedesk.operate.text import known
 from linedesk.settings.errors import NotImported
 from linedesk.settings.settings import Settings
 from linedesk.setup.database import open_database
@@ -207,7 +208,7 @@ def import_export(
         f"by linedesk {header.linedesk} from MongoDB {header.mongodb}"
     )
     for what in TOLD:
-        click.echo(f"{restored.became[what]:>9,}  {what}")
+        click.echo(f"{restored.became[what]:>9,}  {known(what)}")
     if not dry_run:
         click.echo(
             "imported: start the dispatcher; then judge: linedesk dead list --cause restored"

@@ -16,7 +16,6 @@ from bson.raw_bson import RawBSONDocument
 
 from dispatcher.conversations.mailbox import GiveUp
 from dispatcher.timer_rows import BrokenRow, fired_timer
-from jobworker.bot.timers import STATE_TIMER
 from jobworker.effects import TAKEN, is_whole, of_effect, of_event, row_of
 from linedesk.backup.file import AS_STORED
 from linedesk.operate.reading import effects_with_tries
@@ -46,19 +45,25 @@ from linedesk.store.records.effects import (
     place_of,
 )
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.letters import DEADLETTER, EXPIRES_AT, asks_for_effect, under_replay
+from linedesk.store.records.letters import (
+    DEADLETTER,
+    EXPIRES_AT,
+    Cause,
+    asks_for_effect,
+    under_replay,
+)
 from linedesk.store.records.timers import ENDED_AT, RUN_AT, SET_BY
 from linedesk.store.redaction import message_id_of, redacted
-from linedesk.store.timers import TIMER
+from linedesk.store.timers import STATE_TIMER, TIMER
 
 # The array that holds the outbox in exports of development versions (schema 1 and 2).
 FORMER_OUTBOX = "pending"
 # The causes of new dead letters; `linedesk dead replay --cause` accepts a part of one.
-WAITED_IN_OUTBOX = "restored: waited in an outbox"
-REPLACED = "restored: replaced before it was sent"
-WAITED_IN_HELD = "restored: waited in held"
-TIMER_PAST_DUE = "restored: a timer past due"
-STATE_PAST_DUE = "restored: the time of a state past due"
+WAITED_IN_OUTBOX = "restored_outbox"
+REPLACED = "restored_replaced"
+WAITED_IN_HELD = "restored_held"
+TIMER_PAST_DUE = "restored_timer"
+STATE_PAST_DUE = "restored_state"
 # Further counts.
 WAITING = "timers that wait"
 MOVED_ON = "daily timers past due, moved to their next time"
@@ -188,7 +193,7 @@ class Restored:
         if self.is_known({"_id": document["_id"]}):
             return
         since = row.get("since") or self._now
-        letter = of_event(document, GiveUp(WAITED_IN_HELD, 0, since))
+        letter = of_event(document, GiveUp(Cause(WAITED_IN_HELD), 0, since))
         if effect := self._replayed.get(_first_letter(document) or ""):
             del letter["document"]
             letter |= effect
@@ -222,7 +227,7 @@ class Restored:
     def _ended(self, document: Mapping[str, Any], effect: Document, *, cause: str) -> Written:
         if effect.get("type") == DEADLETTER:
             return DEADLETTERS, self._emptied(letters.row_of(effect))
-        return self._given_up(of_effect(effect, document["_id"], cause=cause, attempts=0))
+        return self._given_up(of_effect(effect, document["_id"], cause=Cause(cause), attempts=0))
 
     def _row(self, row: Mapping[str, Any]) -> Iterator[Written]:
         effect = self._timers.get(str(row["_id"]))
@@ -345,4 +350,4 @@ def _letter_of_row(row: Mapping[str, Any]) -> Document:
         **{name: row.get(name) for name in TAKEN},
     }
     cause = STATE_PAST_DUE if row["name"] == STATE_TIMER else TIMER_PAST_DUE
-    return of_effect(effect, f"{row['channel']}/{row['key']}", cause=cause, attempts=0)
+    return of_effect(effect, f"{row['channel']}/{row['key']}", cause=Cause(cause), attempts=0)

@@ -29,7 +29,7 @@ def audit(own: Opened, limit: int, as_json: bool) -> None:
     from linedesk.commands.listing import show_rows
     from linedesk.operate.acts import newest
     from linedesk.operate.conversation import names_of
-    from linedesk.operate.known import known
+    from linedesk.operate.text import known
     from linedesk.store.errors import translated
 
     rows = newest(own.database, limit=limit)
@@ -43,7 +43,7 @@ def audit(own: Opened, limit: int, as_json: bool) -> None:
         "by": lambda row: row.get("by"),
         "via": lambda row: known(str(row.get("via"))),
         "act": lambda row: known(str(row.get("act"))),
-        "outcome": lambda row: known(str(row.get("outcome"))),
+        "outcome": lambda row: known(row.get("outcome")),
         "on": _target,
         "why": lambda row: row.get("why") or "-",
     }

@@ -77,7 +77,7 @@ def conversation_recent(own: Opened, who: str, as_json: bool) -> None:
 
 
 def _event(one: EventLine) -> Iterator[str]:
-    from linedesk.operate.known import known
+    from linedesk.operate.text import known
 
     yield f"{local(one.at)}  {known(one.what)}  {one.event_id}  {one.outcome}"
     for step in one.answers:
@@ -102,7 +102,7 @@ def page(told: Mapping[str, Any], *, now: datetime) -> Iterator[tuple[str, Itera
 
 
 def _who(told: Mapping[str, Any]) -> str:
-    from linedesk.operate.known import known
+    from linedesk.operate.text import known
 
     friend = {True: "friend", False: "no friend", None: ""}[told["friend"]]
     kind = ", ".join(part for part in (known(str(told["kind"] or "")), friend) if part)
@@ -146,7 +146,7 @@ def _answers(answers: Mapping[str, Any], now: datetime) -> str:
 
 
 def _held(held: Mapping[str, Any], now: datetime) -> str:
-    from linedesk.operate.known import known
+    from linedesk.operate.text import known
 
     if not held["count"]:
         return "none"

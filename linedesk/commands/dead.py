@@ -114,7 +114,7 @@ def acting(function: Callable[..., Any]) -> Any:
 @choosing
 def list_letters(own: Opened, choice: Choice, as_json: bool) -> None:
     """List dead letters, newest first; with --all also replayed ones."""
-    from linedesk.operate.dead_letters import found
+    from linedesk.operate.dead_letters import found, query_of
     from linedesk.store.errors import translated
 
     letters = own.database[DEADLETTERS]
@@ -122,7 +122,7 @@ def list_letters(own: Opened, choice: Choice, as_json: bool) -> None:
     _show_list(own, rows, as_json=as_json)
     if len(rows) == choice.limit:
         with translated():
-            count = letters.count_documents(choice.query())
+            count = letters.count_documents(query_of(letters, choice))
         if count > len(rows):
             click.echo(f"{len(rows)} of {count} shown; --limit shows more", err=True)
 
@@ -132,7 +132,7 @@ def _show_list(own: Opened, letters: Sequence[Document], *, as_json: bool) -> No
     from linedesk.commands.listing import show_rows, who
     from linedesk.operate.conversation import with_names
     from linedesk.operate.dead_letters import explained, replayed, summary, what
-    from linedesk.operate.known import known
+    from linedesk.operate.text import known
 
     rows = with_names(own.database, letters, channel=own.channel)
     if as_json:
@@ -144,7 +144,7 @@ def _show_list(own: Opened, letters: Sequence[Document], *, as_json: bool) -> No
         "tries": lambda row: row.get("attempts", "-"),
         "replayed": lambda row: known(replayed(row)),
         "who": who,
-        "cause": lambda row: explained(row.get("cause", "-")),
+        "cause": lambda row: explained(row),
     }
     show_rows(rows, columns, nothing=NOTHING, as_json=as_json)
 
@@ -183,6 +183,8 @@ def _show_one(letter: Document, name: str | None, *, text: bool, as_json: bool) 
         return
     if told["explained"] == told["cause"]:
         del told["explained"]
+    if told["about"] is None:
+        del told["about"]
     times = (FIRST_AT, LAST_AT, REPLAYED_AT)
     told |= {time: local(letter[time]) for time in times if letter.get(time)}
     show_page((label, _lines(value)) for label, value in told.items())

@@ -42,7 +42,7 @@ RESUMABLE = "ResumableChangeStreamError"
 SHOWN = (
     *("_id", EVENT_ID, "channel", "key", ACCEPT_TIME, "at", "ms", "unsent"),
     *("event.type", "event.message.type", "document.event.type", "document.event.message.type"),
-    *("document.unsent", "effect.way", "effect.type", "cause", "attempts", LAST_AT),
+    *("document.unsent", "effect.way", "effect.type", "cause", "about", "attempts", LAST_AT),
     *("type", WAITED_MS, "attempt", "outcome", "effects", "error", "thread"),
     *("method", "endpoint", "status", REQUEST_ID),
 )

@@ -174,8 +174,8 @@ def release(own: Opened, conversation: str, kind: Kind | None, why: str, as_json
     """
     from linedesk.operate.acts import heads, only
     from linedesk.operate.errors import NotDone, Phrase
-    from linedesk.operate.known import known
     from linedesk.operate.search import scope_of
+    from linedesk.operate.text import known
 
     scope = scope_of(own.database, conversation, channel=own.channel)
     if scope.channel is None or scope.key is None:

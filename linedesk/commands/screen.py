@@ -12,9 +12,9 @@ from linedesk.commands.listing import who
 from linedesk.operate import dead_letters, processes
 from linedesk.operate.format import brief, for_long, local, one_line, visible
 from linedesk.operate.health import HealthProblem, name_of_health, problems_of, sent_words
-from linedesk.operate.known import known
 from linedesk.operate.overview import GateView, Latency, Overview, Sent
 from linedesk.operate.processes import Process, WorkersView
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
 from linedesk.runtime.status_row import SILENT
@@ -75,7 +75,7 @@ def _process(one: Process) -> Text:
     style = "green" if one.is_fresh and one.state == "working" else "yellow"
     told = Text(_("{role} {pid} on {host}").format(role=one.role, pid=one.pid, host=one.host) + " ")
     return told.append(state, style if one.is_fresh else "bold red").append(
-        f"  {visible(known(one.words))}"
+        f"  {visible(known(one.why))}"
     )
 
 
@@ -156,7 +156,7 @@ def _workers(seen: Overview, workers: WorkersView) -> Iterator[Text]:
     for one in workers.processes[:MANY]:
         version = _("{release}, bot {bot}").format(release=one.release, bot=one.bot)
         told = Text(f"{visible(one.name)} ({visible(version)}) ")
-        told.append(visible(known(one.state)), "green" if one.is_working else "yellow")
+        told.append(visible(one.words()), "green" if one.is_working else "yellow")
         busy = _("{busy:,} of {count:,} threads busy").format(busy=one.jobs, count=one.threads)
         yield told.append(f"  {busy}")
     for job in workers.jobs[:MANY]:
@@ -168,7 +168,7 @@ def _workers(seen: Overview, workers: WorkersView) -> Iterator[Text]:
 
 def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
     reason = one.get("why")
-    why = known(reason).removeprefix("a send ") if reason else _("no reason known")
+    why = known(reason) if reason else _("no reason known")
     duration = f"{_age(one.get('since'), seen)}{_try(one, seen)}"
     count = one.get("documents")
     # Without events the row is an outbox whose first send waits.
@@ -280,5 +280,5 @@ def _room(seen: Overview) -> Text:
 
 def _letter(row: Mapping[str, Any], seen: Overview) -> Text:
     at = datetime.fromisoformat(row[LAST_AT]).strftime("%m-%d %H:%M") if row[LAST_AT] else "-"
-    explained = dead_letters.explained(row.get("cause") or "-")
+    explained = dead_letters.explained(row)
     return Text(visible(f"{at}  {known(row['what'])}  {_who(row, seen)}  {explained}"))

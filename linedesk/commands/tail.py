@@ -96,7 +96,8 @@ def line(came: Came, name: str | None, *, text: bool) -> Text:
 
 def _words(came: Came, *, text: bool) -> str:
     from linedesk.commands.listing import endpoint_words
-    from linedesk.operate.known import known
+    from linedesk.operate.dead_letters import explained
+    from linedesk.operate.text import known
 
     row = came.row
     if came.kind == "call":
@@ -111,7 +112,7 @@ def _words(came: Came, *, text: bool) -> str:
         took, waited = (brief((row.get(name) or 0.0) / 1000) for name in ("ms", WAITED_MS))
         return f"{row.get('type') or '-'}: {outcome}{effects} in {took} after {waited}"
     shown = told(came, text=text)
-    cause = f": {known(str(row.get('cause')))}" if came.kind == "dead" else ""
+    cause = f": {explained(row)}" if came.kind == "dead" else ""
     said = f" 「{shown['text']}」" if "text" in shown else ""
     return f"{known(shown['what'])}{cause}{said}"
 

@@ -45,7 +45,7 @@ def trace(own: Opened, id_: str, text: bool, as_json: bool) -> None:
 
 def page(story: Story) -> Iterator[tuple[str, Iterable[str]]]:
     """The labels and lines of the story."""
-    from linedesk.operate.known import known
+    from linedesk.operate.text import known
 
     yield "event", [story.event_id]
     if story.asked != story.event_id:

@@ -14,7 +14,7 @@ from pymongo.errors import PyMongoError
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, FindingLevel, bad, skip
 from linedesk.doctor.line_api import NoAnswer
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.store.errors import (
     AUTHENTICATION_FAILED,

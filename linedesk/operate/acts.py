@@ -22,12 +22,12 @@ from pymongo.results import UpdateResult
 
 from linedesk.operate import processes
 from linedesk.operate.dead_letters import Replays
-from linedesk.operate.errors import NotDone, Phrase
+from linedesk.operate.errors import NotDone
 from linedesk.operate.events.rows import present_leader
 from linedesk.operate.format import scope_words
 from linedesk.operate.health import WAIT_WARN_SECONDS
 from linedesk.operate.reading import outbox_of
-from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
+from linedesk.runtime.language import DEFAULT, ngettext, speaking
 from linedesk.runtime.language import gettext as _
 from linedesk.store import control
 from linedesk.store.client import DURABLE
@@ -59,7 +59,6 @@ from linedesk.store.records.waits import Why, code_of, reason
 
 log = logging.getLogger(__name__)
 
-REFUSED = "refused"
 Via = Literal["page", "command"]
 MOST_SHOWN = 200
 WHY_CHARACTERS = 500
@@ -87,7 +86,8 @@ class Audit:
             yield
         except (NotDone, RecvqClosed, SetupError) as error:
             with speaking(DEFAULT):
-                self._end(id_, f"{REFUSED}: {error}")
+                refusal: Document | str = error.reason if isinstance(error, NotDone) else str(error)
+            self._end(id_, {"code": "refused", "reason": refusal})
             raise
         except StoreUnavailable:
             log.warning("outcome of an act is unknown, begun in audit act=%s id=%s", act, id_)
@@ -109,7 +109,7 @@ class Audit:
             self._rows.insert_one({"_id": id_, **row})
         return id_
 
-    def _end(self, id_: ObjectId, outcome: str) -> None:
+    def _end(self, id_: ObjectId, outcome: str | Document) -> None:
         try:
             with translated():
                 changes = ended(outcome, datetime.now(UTC))
@@ -187,13 +187,13 @@ class OperatorControl(Control):
             _put(lambda: self.rows.replace_one({"_id": release.id}, row, upsert=True))
         return release
 
-    def outcome_of(self, release: Release) -> str | None:
+    def outcome_of(self, release: Release) -> Document | str | None:
         """The result of a release; None until a dispatcher has carried it out."""
         with translated():
             row = self.rows.find_one({"_id": release.id})
         if row is None or row.get("at") != release.at:
-            return "another release has replaced it"
-        return str(row.get("came")) if row.get(DONE_AT) is not None else None
+            return {"code": "release_replaced"}
+        return row.get("came") if row.get(DONE_AT) is not None else None
 
 
 def _put(put: Callable[[], UpdateResult]) -> UpdateResult:
@@ -309,7 +309,7 @@ class Acts:
             "waits because {scopes} is paused", "waits because {scopes} are paused", len(names)
         ).format(scopes=_(", ").join(names))
 
-    def came(self, release: Release) -> str | None:
+    def came(self, release: Release) -> Document | str | None:
         """Return the stored outcome of a release; None until a dispatcher has carried it out."""
         return self._control.outcome_of(release)
 
@@ -347,9 +347,9 @@ def only(found: Sequence[Head], kind: Kind | None) -> Head:
     """Return the head of this kind. Raises NotDone where none waits, or both without a kind."""
     fits = [head for head in found if kind in (None, head.kind)]
     if not fits:
-        raise NotDone(Phrase(mark("nothing of it waits")))
+        raise NotDone({"code": "nothing_waits"})
     if len(fits) > 1:
-        raise NotDone(Phrase(mark("both an event and a send of it wait: name one of them")))
+        raise NotDone({"code": "two_wait"})
     return fits[0]
 
 
@@ -358,11 +358,11 @@ def _event_head(database: Database[Any], channel: str, key: str) -> Head | None:
     row = present_leader(database) or {}
     first: Mapping[str, Any] | None = database[HELD].find_one(whose, sort=[("n", 1)])
     is_held = first is not None
-    for name, words in (("threads", mark("its handler runs")), ("waiting", "")):
+    for name, doing in (("threads", reason(Why.HANDLER_RUNS)), ("waiting", None)):
         for one in processes.listed(row, name):
             # A row with an effectId belongs to a send that waits: its event is decided.
             if EFFECT_ID not in one and _is_of(one, whose) and isinstance(one.get(EVENT_ID), str):
-                why = words or one.get("why", "")
+                why = doing or one.get("why", "")
                 return Head("event", one[EVENT_ID], why, one.get("since"), is_held)
     if first is None:
         return None
@@ -381,9 +381,5 @@ def _send_head(database: Database[Any], channel: str, key: str) -> Head | None:
     if not sends:
         return None
     first = sends[0]
-    if first.get(TRIED_AT):
-        why = _("{count} wait in its outbox; the first: tried, of unknown outcome")
-    else:
-        why = _("{count} wait in its outbox; the first: not taken by LINE yet")
-    why = why.format(count=len(sends))
-    return Head("send", first["id"], why, first.get("at"))
+    why = Why.FIRST_TRIED_OF if first.get(TRIED_AT) else Why.FIRST_OF
+    return Head("send", first["id"], reason(why, count=len(sends)), first.get("at"))

@@ -20,7 +20,6 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from jobworker.bot.timers import STATE_TIMER
 from linedesk.operate.dead_letters import LISTED
 from linedesk.operate.errors import NotOneConversation
 from linedesk.operate.reading import outbox_of
@@ -43,6 +42,7 @@ from linedesk.store.records.conversations import (
 from linedesk.store.records.effects import TRIED_AT
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 from linedesk.store.records.timers import RUN_AT, SET_BY
+from linedesk.store.timers import STATE_TIMER
 
 # At most so many matches are named.
 MOST_NAMED = 20
@@ -52,7 +52,20 @@ MOST_LETTERS = 1_000
 ELLIPSIS = "…"
 SHORTEST_START = 6
 # The shown fields of an effect: all but tokens and keys.
-EFFECT = ("id", "type", "way", "to", "messages", "at", TRIED_AT, "name", RUN_AT, "data", "cause")
+EFFECT = (
+    "id",
+    "type",
+    "way",
+    "to",
+    "messages",
+    "at",
+    TRIED_AT,
+    "name",
+    RUN_AT,
+    "data",
+    "cause",
+    "about",
+)
 MOST_CHANNELS = 50
 MOST_IN_A_NAME = 3
 # A search by name reads conversations for so long.
@@ -169,7 +182,7 @@ def _release(database: Database[Any], id_: str) -> OrderedRelease | None:
     release = Release.from_row(row) if row else None
     if row is None or release is None:
         return None
-    outcome = str(row.get("came")) if row.get(DONE_AT) is not None else None
+    outcome = row.get("came") if row.get(DONE_AT) is not None else None
     return OrderedRelease(release.by, release.at, release.name, outcome)
 
 

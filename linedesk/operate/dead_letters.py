@@ -28,21 +28,16 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from jobworker.errors import MayArriveTwice
-from jobworker.record.dead_letters import anew, is_sound
-from jobworker.record.waiting_answers import NOT_FETCHED
-from jobworker.sending.late_replies import LATE
-from jobworker.sending.verdict import EXPIRED, QUOTA
-from linedesk.operate.errors import KnownPhrase, NoSuchLetter, NotReplayed, Phrase
-from linedesk.operate.format import local
-from linedesk.operate.known import known
+from linedesk.operate.errors import NoSuchLetter, NotReplayed
+from linedesk.operate.text import CAUSES, known
+from linedesk.runtime.language import DEFAULT, mark, speaking
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark
 from linedesk.store.client import DURABLE
 from linedesk.store.documents import DEADLETTERS, RECVQ, Document
 from linedesk.store.errors import WriteRefused, translated
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
+from linedesk.store.records.effects import unproved_try
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import (
     EXPIRES_AT,
@@ -51,6 +46,8 @@ from linedesk.store.records.letters import (
     REFUSED,
     REPLAY,
     REPLAYED_AT,
+    WRITE_REFUSED,
+    Cause,
     asks_for_effect,
 )
 
@@ -58,17 +55,10 @@ Letter = Mapping[str, Any]
 
 # The fields that a list needs of each letter, without its contents.
 LISTED = (
-    *("_id", "channel", "key", "cause", "attempts", FIRST_AT, LAST_AT),
+    *("_id", "channel", "key", "cause", "about", "attempts", FIRST_AT, LAST_AT),
     *("document.event.type", "document.event.message.type", "document.unsent"),
     *("effect.way", "effect.type", "replays", "replaying", REPLAYED_AT),
 )
-# The meanings of the causes that are single words.
-MEANINGS = {
-    QUOTA: mark("the month's messages are used up"),
-    LATE: mark("its reply token had expired, and today's limit for late replies is used up"),
-    NOT_FETCHED: mark("its button was not tapped within a day"),
-    EXPIRED: mark("it was not tried before the moment that the bot had set"),
-}
 # The lines of a traceback that Python itself makes. A line of code follows each.
 FRAME = re.compile(r'^\s*File ".*", line \d+')
 
@@ -79,12 +69,9 @@ MESSAGE_HIDDEN = mark(
 )
 
 
-def explained(cause: Any) -> str:
-    """Return a cause with its meaning, for a person."""
-    meaning = MEANINGS.get(cause) if isinstance(cause, str) else None
-    if meaning is None:
-        return known(str(cause))
-    return _("{cause}: {meaning}").format(cause=cause, meaning=_(meaning))
+def explained(letter: Letter) -> str:
+    """Return the cause of a letter, or of its effect, for a person."""
+    return known(Cause.of(letter)) or "-"
 
 
 def what(letter: Letter) -> str:
@@ -139,7 +126,8 @@ def summary(letter: Letter) -> dict[str, Any]:
         "channel": letter.get("channel"),
         "key": letter.get("key"),
         "cause": letter.get("cause"),
-        "explained": None if letter.get("cause") is None else explained(letter["cause"]),
+        "about": letter.get("about"),
+        "explained": None if letter.get("cause") is None else explained(letter),
         "attempts": letter.get("attempts"),
         FIRST_AT: _iso(letter.get(FIRST_AT)),
         LAST_AT: _iso(letter.get(LAST_AT)),
@@ -167,6 +155,7 @@ def _iso(moment: datetime | None) -> str | None:
     return moment.astimezone().isoformat() if moment else None
 
 
+BY_CODE = {"$group": {"_id": "$cause"}}
 FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -190,14 +179,14 @@ class Choice:
         return not self.ids and not any((self.cause, self.since, self.until))
 
     def query(self) -> Document:
-        """Return the filter for MongoDB. Letters chosen by id match whether replayed or not."""
+        """Return the filter for MongoDB, without the cause. Letters chosen by id match whether
+        replayed or not.
+        """
         query: Document = {}
         if self.ids:
             query["_id"] = {"$in": list(self.ids)}
         elif not self.everything:
             query[REPLAYED_AT] = None
-        if self.cause:
-            query["cause"] = {"$regex": re.escape(self.cause)}
         # Always bounded: without a bound MongoDB does not look for the cause in the index itself.
         query[LAST_AT] = {"$gte": self.since or FIRST}
         if self.until:
@@ -216,15 +205,39 @@ def moment_of(text: str, *, now: datetime) -> datetime:
     return datetime.fromisoformat(text.strip()).astimezone(UTC)
 
 
+def query_of(letters: Collection[Any], choice: Choice) -> Document:
+    """Return the filter of a choice, with its cause: a part of what is stored or of what is said.
+
+    Raises the errors of the driver.
+    """
+    query = choice.query()
+    if not choice.cause:
+        return query
+    # The causes of a day are few, and the index has their codes.
+    codes = [one["_id"] for one in letters.aggregate([{"$match": query}, BY_CODE])]
+    coded = {**query, "cause": {"$in": [one for one in codes if one in CAUSES]}}
+    by_cause = {"$group": {"_id": {"cause": "$cause", "about": "$about"}}}
+    causes = [Cause(str(one or "")) for one in codes if one not in CAUSES]
+    causes += [Cause.of(one["_id"]) for one in letters.aggregate([{"$match": coded}, by_cause])]
+    fits = [one for one in causes if _says(one, choice.cause)]
+    whole = [{"cause": one.code, "about": dict(one.about) or None} for one in fits]
+    return {**query, "$or": whole} if whole else {**query, "_id": {"$in": []}}
+
+
+def _says(cause: Cause, part: str) -> bool:
+    with speaking(DEFAULT):
+        english = known(cause)
+    return any(part in said for said in (str(cause), english, known(cause)))
+
+
 def found(
     letters: Collection[Any], choice: Choice, *, newest_first: bool = False
 ) -> list[Document]:
     """Return the letters of a list, without their contents."""
     order = DESCENDING if newest_first else ASCENDING
     with translated():
-        return list(
-            letters.find(choice.query(), list(LISTED)).sort(LAST_AT, order).limit(choice.limit)
-        )
+        query = query_of(letters, choice)
+        return list(letters.find(query, list(LISTED)).sort(LAST_AT, order).limit(choice.limit))
 
 
 def whole(letters: Collection[Any], id_: str) -> Document | None:
@@ -255,7 +268,7 @@ NO_CAUSE = mark("no cause given")
 class LetterGroup:
     """Letters of one cause and one line of code."""
 
-    cause: str
+    cause: Cause
     where: str
     """`main.py:12 in handle`; empty where no code of the bot failed."""
     count: int
@@ -266,7 +279,7 @@ class LetterGroup:
     @property
     def explained(self) -> str:
         """The cause with its meaning, translated."""
-        return explained(self.cause) if self.cause else _(NO_CAUSE)
+        return known(self.cause) or _(NO_CAUSE)
 
 
 def letter_groups(database: Database[Any]) -> list[LetterGroup]:
@@ -276,12 +289,12 @@ def letter_groups(database: Database[Any]) -> list[LetterGroup]:
     """
     found = defaultdict[tuple[str, str], list[Document]](list)
     for row in _open_letters(database):
-        found[str(row.get("cause") or ""), where_failed(row.get("traceback"))].append(row)
+        found[str(Cause.of(row)), where_failed(row.get("traceback"))].append(row)
     groups = [
-        LetterGroup(cause, where, len(rows), rows[0].get(LAST_AT), str(rows[0]["_id"]))
-        for (cause, where), rows in found.items()
+        LetterGroup(Cause.of(rows[0]), where, len(rows), rows[0].get(LAST_AT), str(rows[0]["_id"]))
+        for (_, where), rows in found.items()
     ]
-    return sorted(groups, key=lambda one: (-one.count, one.cause, one.where))
+    return sorted(groups, key=lambda one: (-one.count, str(one.cause), one.where))
 
 
 def ids_in(
@@ -289,9 +302,9 @@ def ids_in(
 ) -> list[str]:
     """Return the ids of a group, the oldest first, without letters given up later than `until`.
 
-    Raises StoreUnavailable.
+    `cause` is the line of a cause. Raises StoreUnavailable.
     """
-    rows = _open_letters(database, cause=cause, until=until)
+    rows = [row for row in _open_letters(database, until=until) if str(Cause.of(row)) == cause]
     fits = [row["_id"] for row in rows if where_failed(row.get("traceback")) == where]
     return fits[::-1]
 
@@ -311,15 +324,11 @@ def where_failed(traceback: Any) -> str:
     return f"{file}:{number} in {function}" if function else f"{file}:{number}"
 
 
-def _open_letters(
-    database: Database[Any], *, cause: str | None = None, until: datetime | None = None
-) -> list[Document]:
+def _open_letters(database: Database[Any], *, until: datetime | None = None) -> list[Document]:
     query: Document = {REPLAYED_AT: None}
-    if cause is not None:
-        query["cause"] = cause or {"$in": [None, ""]}
     if until is not None:
         query[LAST_AT] = {"$lte": until}
-    fields = ["cause", "traceback", LAST_AT]
+    fields = ["cause", "about", "traceback", LAST_AT]
     with translated(), pymongo.timeout(GROUPS_SECONDS):
         rows = database[DEADLETTERS].find(query, fields)
         return list(rows.sort(LAST_AT, -1).limit(NEWEST_LETTERS))
@@ -379,23 +388,18 @@ class Replays:
         try:
             is_stored = self.put(letter, document)
         except WriteRefused as error:
-            raise NotReplayed(KnownPhrase(str(error))) from error
+            raise NotReplayed(WRITE_REFUSED, **error.about) from error
         if not is_stored:
-            message = mark(
-                "it was replayed or dropped meanwhile, or an earlier document with the name of "
-                "its replay was refused: check the letter, then try again"
-            )
-            raise NotReplayed(Phrase(message))
+            raise NotReplayed("changed_meanwhile")
         return str(document[EVENT_ID])
 
     def prepared(self, id_: str, *, again: bool, force: bool) -> tuple[Letter, Document]:
         """Return the letter and its document for recvq; writes nothing. Raises NotReplayed."""
         letter = whole(self._letters, id_)
         if letter is None:
-            raise NotReplayed(Phrase(mark("it was dropped meanwhile")))
+            raise NotReplayed("dropped_meanwhile")
         if letter.get(REPLAYED_AT) and not again:
-            told = Phrase(mark("it was replayed at {at}"), at=local(letter[REPLAYED_AT]))
-            raise NotReplayed(told, unless="again")
+            raise NotReplayed("replayed_at", at=letter[REPLAYED_AT], unless="again")
         document = _document(letter, now=datetime.now(UTC), force=force)
         return letter, document
 
@@ -450,32 +454,21 @@ def _document(letter: Letter, *, now: datetime, force: bool) -> Document:
     """Return the document for recvq. Raises NotReplayed, also for a letter edited by hand."""
     name = replay_name(letter)
     if "effect" in letter:
-        _require_replayable(letter, name, now, force=force)
+        if not all(isinstance(letter.get(part), str) for part in ("channel", "key")):
+            raise NotReplayed("send_incomplete")
+        effect = letter["effect"]
+        tried = unproved_try(effect, now) if isinstance(effect, Mapping) else None
+        if tried is not None and not force:
+            raise NotReplayed("may_arrive_twice", at=tried, unless="force")
         return effect_again(letter, name=name, now=now)
     document = letter.get("document")
     if not isinstance(document, Mapping) or not isinstance(document.get("event"), Mapping):
-        raise NotReplayed(Phrase(mark("it holds neither an event nor a send")))
+        raise NotReplayed("not_replayable")
     if asks_for_effect(document):
-        message = mark("it holds no event: it was refused because it had no dead letter")
-        raise NotReplayed(Phrase(message))
+        raise NotReplayed("refused_letter")
     if document.get("unsent"):
-        raise NotReplayed(Phrase(mark("its message was taken back by its sender")))
+        raise NotReplayed("taken_back")
     return event_again(letter, name=name, now=now)
-
-
-def _require_replayable(letter: Letter, name: str, now: datetime, *, force: bool) -> None:
-    """Raise NotReplayed unless the worker can carry out the effect in the letter.
-
-    Whether the effect may arrive twice is judged as of `now`.
-    """
-    if not is_sound(letter) or not all(isinstance(letter.get(n), str) for n in ("channel", "key")):
-        raise NotReplayed(Phrase(mark("its send is incomplete, or names no conversation")))
-    try:
-        anew(letter["effect"], name=name, now=now, force=force)
-    except MayArriveTwice as error:
-        message = mark("{reason}, so it may arrive twice")
-        told = Phrase(message, reason=KnownPhrase(str(error)))
-        raise NotReplayed(told, unless="force") from error
 
 
 def _number(letter: Letter) -> int:

@@ -7,8 +7,8 @@
   * NotDone             an act is refused, with the reason
     * NotReplayed       a dead letter cannot be replayed, or not again
 
-An error keeps its text in English and its values apart. The text is translated when it is read, so
-the operator reads it in the language of the page, and `audit` and logs keep English.
+An error keeps a code or a text and its values apart. It is said when it is read, so the operator
+reads it in the language of the page, and logs keep English.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext, mark
+from linedesk.store.documents import Document
 
 UNSEEN = mark("the names of {count} older conversations were not read; give the id to be sure")
 
@@ -33,24 +34,26 @@ class Phrase:
         return gettext(self._message).format(**self._values)
 
 
-class KnownPhrase(Phrase):
-    """A text that another part of linedesk wrote in English, translated where it is known."""
-
-    def __str__(self) -> str:
-        return known(self._message)
-
-
 class ConsoleError(Exception):
-    """Base of the errors of the console; `problems` has one line for each problem."""
+    """Base of the errors of the console; `problems` has one line for each problem.
 
-    def __init__(self, *problems: str | Phrase) -> None:
+    A problem is a text, or a code with its values.
+    """
+
+    def __init__(self, *problems: str | Phrase | Document) -> None:
         super().__init__(*problems)
         self._problems = problems
 
     @property
     def problems(self) -> tuple[str, ...]:
         """The problems in the language of the context."""
-        return tuple(str(one) for one in self._problems)
+        return tuple(known(str(one) if isinstance(one, Phrase) else one) for one in self._problems)
+
+    @property
+    def reason(self) -> Document | str:
+        """The first problem, as a row of `audit` has it."""
+        first = self._problems[0]
+        return first if isinstance(first, dict) else str(first)
 
     def __str__(self) -> str:
         return "; ".join(self.problems)
@@ -92,7 +95,7 @@ class NotReplayed(NotDone):
     """A dead letter is not replayed; `unless` names the option that replays it anyway."""
 
     def __init__(
-        self, reason: str | Phrase, *, unless: Literal["again", "force"] | None = None
+        self, code: str, *, unless: Literal["again", "force"] | None = None, **values: Any
     ) -> None:
-        super().__init__(reason)
+        super().__init__({"code": code, **values})
         self.unless = unless

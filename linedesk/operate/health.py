@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from jobworker.line.rate_limits import RATE
 from linedesk.operate import processes
 from linedesk.operate.format import as_json, for_long, local, scope_words
-from linedesk.operate.known import known
 from linedesk.operate.overview import LATELY, GateView, Overview, Sent
 from linedesk.operate.processes import WorkerView
+from linedesk.operate.text import known
 from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, SYSTEMD, UNACCEPTED, UP
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
+from linedesk.store.limits import RATE
 from linedesk.store.queue.usage import CLOSE_SHARE, WARN_SHARE
 from linedesk.store.records.waits import Why, code_of
 
@@ -510,13 +510,13 @@ def certificate(left: timedelta) -> HealthProblem | None:
     return HealthProblem(level, "certificate", saw, _(RENEW))
 
 
-def broker_away(words: str) -> HealthProblem:
-    """The dispatcher cannot use RabbitMQ; `words` is the reason."""
+def broker_away(why: Mapping[str, Any] | str) -> HealthProblem:
+    """The dispatcher cannot use RabbitMQ; `why` is the reason."""
     do = _(
         "events wait and are not lost; check RabbitMQ (`systemctl status rabbitmq-server`, "
         "`rabbitmq-diagnostics alarms`) and AMQP_URL; `linedesk doctor` shows more"
     )
-    return HealthProblem("bad", "workers", known(words), do)
+    return HealthProblem("bad", "workers", known(why), do)
 
 
 def no_worker(found: Sequence[WorkerView]) -> HealthProblem:
@@ -529,7 +529,7 @@ def no_worker(found: Sequence[WorkerView]) -> HealthProblem:
         return HealthProblem("bad", "workers", saw, do)
     first = _lasting_first(found)
     saw = _("no worker gets jobs: events wait; {name}: {state}").format(
-        name=first.name, state=known(first.state)
+        name=first.name, state=first.words()
     )
     return HealthProblem("bad", "workers", saw, _advice(first))
 
@@ -540,7 +540,7 @@ def idle_worker(found: Sequence[WorkerView]) -> HealthProblem | None:
     if not idle:
         return None
     first = _lasting_first(idle)
-    saw = _("{name} gets no jobs: {state}").format(name=first.name, state=known(first.state))
+    saw = _("{name} gets no jobs: {state}").format(name=first.name, state=first.words())
     level: Level = "bad" if first.state == UNACCEPTED else "warn"
     return HealthProblem(level, "workers", _and_more(saw, len(idle)), _advice(first))
 

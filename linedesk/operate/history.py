@@ -11,8 +11,8 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.operate.format import for_long
-from linedesk.operate.known import known
 from linedesk.operate.reading import reported
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.status_row import STARTED_AT
 from linedesk.store.documents import AUDIT, HISTORY, STATUS, Document

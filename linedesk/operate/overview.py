@@ -15,16 +15,13 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
-from jobworker.line.gate_order import TurnClass
-from jobworker.line.month import TOKYO, midnight, sent_id
-from jobworker.record.dead_letters import MOST_COUNTED
-from jobworker.sending.late_replies import LATE
 from linedesk.operate import dead_letters, processes
 from linedesk.operate.calls import LISTED
 from linedesk.operate.conversation import known_channels, names_of
 from linedesk.operate.format import as_json
 from linedesk.operate.processes import Process, ProcessRow, Row, WorkersView, workers_of
 from linedesk.operate.reading import newest_rows, reported
+from linedesk.operate.text import known
 from linedesk.runtime.metrics import LATELY_SECONDS
 from linedesk.store.control import DONE_AT, PAUSE, Pause
 from linedesk.store.documents import (
@@ -37,8 +34,9 @@ from linedesk.store.documents import (
     Document,
 )
 from linedesk.store.errors import translated
-from linedesk.store.records.calls import is_taken
-from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
+from linedesk.store.limits import TOKYO, midnight, sent_id
+from linedesk.store.records.calls import TurnClass, is_taken
+from linedesk.store.records.letters import LAST_AT, LATE, MOST_COUNTED, REPLAYED_AT, Cause
 
 
 @dataclass(frozen=True)
@@ -220,11 +218,18 @@ class LetterCause:
     """Dead letters that were not replayed, of one cause."""
 
     cause: str
+    about: Mapping[str, Any]
+    """The values of the cause."""
     explained: str
     count: int
     lately: int
     """The number of the last day."""
     last_at: datetime | None
+
+    @property
+    def line(self) -> str:
+        """The cause as one line."""
+        return str(Cause(self.cause, self.about))
 
 
 def rates(figures: Mapping[str, ProcessRow], *, replayed: float) -> Rates:
@@ -549,7 +554,7 @@ def _read(database: Database[Any], now: datetime) -> Read:
         causes=letters["causes"],
         replays=found.count_documents(replayed, limit=MOST_REPLAYS),
         late=found.count_documents(
-            {LAST_AT: {"$gte": midnight(now)}, "cause": LATE}, limit=MOST_LATE
+            {LAST_AT: {"$gte": midnight(now)}, "cause": LATE.code}, limit=MOST_LATE
         ),
         is_initialised=database[LEASES].find_one({"_id": "dispatcher"}, {"_id": 1}) is not None,
         sent=reported(database, LEASES).find_one({"_id": sent_id(now)}) or {},
@@ -560,7 +565,7 @@ def _open_letters(now: datetime, *order: Document) -> list[Document]:
     """Return the stages for letters that were not replayed, in the order of an index."""
     is_lately = {"$gte": [f"${LAST_AT}", now - LATELY]}
     by_cause = {
-        "_id": "$cause",
+        "_id": {name: {"$ifNull": [f"${name}", None]} for name in ("cause", "about")},
         "count": {"$sum": 1},
         "lately": {"$sum": {"$cond": [is_lately, 1, 0]}},
         LAST_AT: {"$max": f"${LAST_AT}"},
@@ -635,10 +640,11 @@ def _age(row: Row, now: datetime) -> float:
 
 
 def _cause(row: Row) -> LetterCause:
-    cause, at = row.get("_id"), row.get(LAST_AT)
+    cause, at = Cause.of(row["_id"]), row.get(LAST_AT)
     return LetterCause(
-        cause="-" if cause is None else str(cause),
-        explained="-" if cause is None else dead_letters.explained(cause),
+        cause=cause.code or "-",
+        about=cause.about,
+        explained=known(cause) or "-",
         count=row["count"],
         lately=row["lately"],
         last_at=at if isinstance(at, datetime) else None,

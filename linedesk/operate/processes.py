@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import ngettext
 from linedesk.runtime.status_row import (
     BROKER,
+    BROKER_WHY,
     PER_SECOND,
     SILENT,
     STARTED_AT,
     STARTED_BY,
+    WHY,
     WORKERS,
     WORKING,
 )
@@ -53,8 +55,8 @@ class Process:
     version: str
     state: str
     """starting, working, standby, waiting, stopping, ended, or silent once its row is late."""
-    words: str
-    """The line that systemd shows; empty once its row is late."""
+    why: Any
+    """Why a dispatcher waits, as `known` takes it; None once its row is late."""
     started_at: datetime | None
     at: datetime | None
     silent_seconds: float
@@ -88,16 +90,16 @@ def process_of(row: Row, *, now: datetime) -> Process:
     at = row.get("at")
     silent = max(0.0, (now - at).total_seconds()) if isinstance(at, datetime) else float("inf")
     started, state = row.get(STARTED_AT), str(row.get("state", "-"))
-    words = str(row.get("words") or "")
+    why = row.get(WHY)
     if silent > LATE_SECONDS and state != ENDED:
-        state, words = SILENT, ""
+        state, why = SILENT, None
     return Process(
         role=str(row.get("role", "-")),
         host=str(row.get("host", "-")),
         pid=row["pid"] if isinstance(row.get("pid"), int) else 0,
         version=str(row.get("version", "-")),
         state=state,
-        words=words,
+        why=why,
         started_at=started if isinstance(started, datetime) else None,
         at=at if isinstance(at, datetime) else None,
         silent_seconds=silent,
@@ -254,7 +256,9 @@ class WorkerView:
     jobs: int
     """The jobs that it has now."""
     state: str
-    """working, stopping, or why it gets no jobs; English, `known` translates it."""
+    """working, stopping, or the code of why it gets no jobs."""
+    about: Document
+    """The values of that code."""
     silent_seconds: float | None
 
     @property
@@ -262,13 +266,17 @@ class WorkerView:
         """Return whether it gets jobs."""
         return self.state == WORKING
 
+    def words(self) -> str:
+        """Return its state for a person."""
+        return known({**self.about, "code": self.state})
+
 
 @dataclass(frozen=True)
 class WorkersView:
     """All worker processes, and the connection to RabbitMQ."""
 
-    broker: str
-    """Why the dispatcher cannot use RabbitMQ; empty where it can. `known` translates it."""
+    broker: Document | None
+    """Why the dispatcher cannot use RabbitMQ, as `known` takes it; None where it can."""
     processes: list[WorkerView]
     jobs: list[Document]
     """Their jobs: worker, channel, key, eventId, since; the longest first."""
@@ -308,7 +316,7 @@ def workers_of(row: Row, figures: ProcessRow) -> WorkersView | None:
     rows = listed(row, WORKERS)
     jobs = [_job(one, str(worker.get("name"))) for worker in rows for one in listed(worker, "jobs")]
     return WorkersView(
-        broker=broker,
+        broker={"code": broker, WHY: row.get(BROKER_WHY)} if broker else None,
         processes=[_worker(one) for one in rows],
         jobs=sorted((one for one in jobs if one["since"] is not None), key=_since),
         lost=figures.number("workerJobsLost") or 0.0,
@@ -341,6 +349,7 @@ def _worker(row: Mapping[str, Any]) -> WorkerView:
         threads=_whole(row.get("threads")),
         jobs=_whole(row.get("out")),
         state=str(row.get("state") or "-"),
+        about={name: row.get(name) for name in ("refused", "contract", "needed")},
         silent_seconds=float(silent) if isinstance(silent, (int, float)) else None,
     )
 

@@ -19,11 +19,11 @@ from linedesk.operate.conversation import names_of
 from linedesk.operate.errors import ConsoleError, Phrase
 from linedesk.operate.events.rows import present_leader
 from linedesk.operate.format import scope_words
-from linedesk.operate.known import known
 from linedesk.operate.lists.conversations import channels_of
 from linedesk.operate.lists.waiting import MOST_ON_PAGE, read_waiting
 from linedesk.operate.processes import listed
 from linedesk.operate.search import is_seen, key_of
+from linedesk.operate.text import known
 from linedesk.page.gatekeeping import visitor_of
 from linedesk.page.live import Away
 from linedesk.page.page_context import PageContext, Said, own_path
@@ -31,6 +31,8 @@ from linedesk.page.view_models import choices_of
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.control import NOTHING_STUCK, Release, Scope
+from linedesk.store.documents import Document
+from linedesk.store.records.waits import code_of
 
 UNKNOWN = mark(
     "{problem}. MongoDB did not confirm it in time. If the audit lists it as begun, it may be "
@@ -166,12 +168,12 @@ async def _outcome(context: PageContext, acts: Acts, release: Release) -> Said:
         asked = asked.format(id=release.name, problem=known(str(error)))
     if came is None:
         return Said(asked, well=None, link=(page, _("The conversation's page shows the outcome")))
-    if came == NOTHING_STUCK:
+    if code_of(came) == NOTHING_STUCK:
         return Said(_("Not released: nothing was stuck any more"), well=False)
     return Said(_("Released: {outcome}").format(outcome=known(came)))
 
 
-async def _confirmed(context: PageContext, acts: Acts, release: Release) -> str | None:
+async def _confirmed(context: PageContext, acts: Acts, release: Release) -> Document | str | None:
     """Return the outcome; None where no dispatcher confirms it in time. Raises Away."""
     until = time.monotonic() + OUTCOME_SECONDS
     while (came := await context.act(lambda: acts.came(release))) is None:

@@ -14,7 +14,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from linedesk.operate.format import brief, for_long
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 
 Moment = Any

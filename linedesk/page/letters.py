@@ -31,7 +31,6 @@ from linedesk.operate.dead_letters import (
 )
 from linedesk.operate.errors import (
     ConsoleError,
-    KnownPhrase,
     NoSuchLetter,
     NotDone,
     NotReplayed,
@@ -39,7 +38,7 @@ from linedesk.operate.errors import (
 )
 from linedesk.operate.events.rows import present_leader
 from linedesk.operate.format import as_json
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.page.actions import (
     MOST_LETTERS,
     Act,
@@ -53,6 +52,7 @@ from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
 from linedesk.store.documents import DEADLETTERS
 from linedesk.store.errors import translated
+from linedesk.store.records.letters import Cause
 
 MOST_LISTED = 100
 # A request replays no more letters after this time. Proxies wait for an answer for 60 s.
@@ -73,12 +73,12 @@ class Chosen:
     """The end of a group: later letters do not belong to it."""
 
     @property
-    def words(self) -> Phrase:
+    def words(self) -> Phrase | str:
         """A description for a person."""
         if self.cause is None:
             one, many = mark("1 chosen letter"), mark("{count} chosen letters")
             return Phrase(one if len(self.ids) == 1 else many, count=len(self.ids))
-        cause = KnownPhrase(self.cause) if self.cause else Phrase(NO_CAUSE)
+        cause = known(Cause.from_line(self.cause)) if self.cause else Phrase(NO_CAUSE)
         if not self.where:
             return cause
         return Phrase(mark("{cause} at {where}"), cause=cause, where=self.where)

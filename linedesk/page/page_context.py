@@ -19,22 +19,21 @@ from pymongo.database import Database
 
 from linedesk.operate.calls import cost_words, reason_words
 from linedesk.operate.conversation import with_names
-from linedesk.operate.dead_letters import explained
 from linedesk.operate.events.verdict import RESULT_NAMES
 from linedesk.operate.format import UNITS
 from linedesk.operate.health import sent_words
-from linedesk.operate.known import known
 from linedesk.operate.lists.conversations import pause_of_everything
 from linedesk.operate.lists.waiting import COST_OF_PAUSE
+from linedesk.operate.text import known
 from linedesk.page.auth import GUESS_SECONDS, Doorkeeper
-from linedesk.page.format import FILTERS, number, plain, zone
+from linedesk.page.format import FILTERS, number, zone
 from linedesk.page.gatekeeping import Names, is_loopback, visitor_of
 from linedesk.page.live import Away, LiveReader, LiveReadings
-from linedesk.page.words import OPERATORS, REASONS
 from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
 from linedesk.store.records.calls import is_taken
+from linedesk.store.records.letters import Cause
 
 Value = TypeVar("Value")
 
@@ -255,23 +254,8 @@ def environment() -> Environment:
     made.filters["cost"] = cost_words
     made.filters["sent"] = sent_words
     made.filters["reason"] = reason_words
-    made.filters["explained"] = explained
-    # Words of a fixed set; any other word is shown as it is.
-    fixed: dict[str, Mapping[Any, str]] = {
-        "operator": OPERATORS,
-        "given_reason": REASONS,
-        "result": RESULT_NAMES,
-    }
-    for name, words in fixed.items():
-        made.filters[name] = _one_of(words)
+    made.filters["explained"] = lambda row: known(Cause(row.cause, row.about))
+    made.filters["result"] = lambda result: gettext(RESULT_NAMES.get(result, str(result)))
     made.globals.update(_=text_of, ngettext=count_of, cost_of_pause=COST_OF_PAUSE)
     made.tests["taken"] = is_taken
     return made
-
-
-def _one_of(words: Mapping[Any, str]) -> Callable[[Any], str]:
-    def translated(value: Any) -> str:
-        text = words.get(str(value))
-        return plain(value) if text is None else gettext(text)
-
-    return translated

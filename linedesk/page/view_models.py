@@ -20,13 +20,13 @@ from linedesk.operate.health import (
     worst_of,
 )
 from linedesk.operate.history import PAUSING
-from linedesk.operate.known import known
 from linedesk.operate.lists.conversations import by_cause, cause_of, is_long
 from linedesk.operate.overview import Latency, Overview
+from linedesk.operate.text import known
 from linedesk.page.charts import HOURS
 from linedesk.page.flow_chart import flows, nodes
 from linedesk.page.format import seconds
-from linedesk.page.words import CLASS_WORDS, WORDS
+from linedesk.page.words import WORDS
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.control import Pause
@@ -92,7 +92,6 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
         "most_rows": MOST_ROWS,
         "is_line_away": is_line_away(value),
         "next_try": next_try_words,
-        "class_words": CLASS_WORDS,
         "spans": [
             (f"{_(label)} {known(one.label)}".strip(), one)
             for name, label in SPANS.items()

@@ -22,16 +22,6 @@ BOXES = {
     "letters": mark("A dead letter is an event or a send that was given up. It can be replayed."),
     "outbox": mark("The outboxes have decided sends that LINE has not taken yet."),
 }
-# The classes of calls that wait at the gate.
-CLASS_WORDS = {
-    "live": mark("with a free reply"),
-    "chat": mark("push to its own chat"),
-    "other": mark("late or to another chat"),
-    "idle": mark("reading only"),
-}
-# The operators without a name, and the reason of a forced replay, among texts that people typed.
-OPERATORS = {"(no name)": mark("(no name)"), "the token": mark("the token")}
-REASONS = {"may arrive twice": mark("may arrive twice")}
 WORDS = {
     mark("Unfinished"): mark(
         "Events that are stored and not decided yet: not read, in progress, or held."

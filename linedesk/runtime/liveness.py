@@ -78,12 +78,15 @@ class WaitReason:
         was_set = self._set
         return None if was_set is None else was_set[0]
 
-    def fresh(self) -> str | None:
+    def since(self) -> tuple[str, datetime] | None:
         """The reason and its start; None without a reason, or if it has expired."""
-        was_set = self._set
-        if was_set is None or self._monotonic() - self.renewed_at > self._renew_seconds:
-            return None
-        return f"{was_set[0]} since {moment(was_set[1])}"
+        is_old = self._monotonic() - self.renewed_at > self._renew_seconds
+        return None if is_old else self._set
+
+    def fresh(self) -> str | None:
+        """The same as a text for the service manager."""
+        found = self.since()
+        return None if found is None else f"{found[0]} since {moment(found[1])}"
 
 
 def moment(at: datetime) -> str:

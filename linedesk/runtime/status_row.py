@@ -38,10 +38,14 @@ STARTED_AT = "startedAt"
 STARTED_BY = "startedBy"
 PER_SECOND = "perSecond"
 # Fields of a dispatcher with worker processes.
-BROKER = "broker"
+BROKER, BROKER_WHY = "broker", "brokerWhy"
 WORKERS = "workers"
-UNACCEPTED = "an operator has not accepted its version of the bot"
-# The states of a worker; other states are reasons why it gets no jobs.
+WHY = "why"
+"""Of a dispatcher that waits: a code, with `since`."""
+# The codes of why a worker gets no jobs, besides its states.
+UNACCEPTED, OTHER_VERSION = "unaccepted", "other_version"
+RULES_REFUSED, OTHER_CONTRACT = "rules_refused", "other_contract"
+# The states of a worker.
 WORKING, STOPPING, SILENT, NEW = "working", "stopping", "silent", "asked for its rules"
 
 Tell = Callable[[], dict[str, Any]]
@@ -66,7 +70,7 @@ class StatusRow(BackgroundThread):
     """The row of one process in `rows`, `<role>/<host>/<pid>`.
 
     `snapshot` returns the last figures. `tell` returns the other fields; it must be quick and
-    thread-safe: `words` (the line that systemd shows), `state` (working, standby, waiting,
+    thread-safe: `state` (working, standby, waiting,
     stopping), and if applicable `threads`, `waiting`, `paused`. A missing row is created only while
     `may_make` returns True.
     """

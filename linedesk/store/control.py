@@ -25,7 +25,7 @@ from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Docume
 from linedesk.store.errors import NotAScope, translated
 from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.letters import DEADLETTER
+from linedesk.store.records.letters import DEADLETTER, DROPPED, Cause
 
 PAUSE = "pause"
 DROP = "drop"
@@ -34,8 +34,6 @@ BOT = "bot"
 ALL = "all"
 DONE_AT = "doneAt"
 """When a release was carried out; pauses do not have it."""
-RELEASED = "released by an operator"
-"""The cause of a dead letter made by a release."""
 
 Head = Literal["eventId", "effectId"]
 """The target of a release: the first event in the queue, or the first send of an outbox."""
@@ -124,8 +122,8 @@ class Drop:
         return cls(scope, str(drop.get("by") or ""), at) if isinstance(at, datetime) else None
 
     @property
-    def cause(self) -> str:
-        return f"dropped by {self.by}"
+    def cause(self) -> Cause:
+        return Cause(DROPPED, {"by": self.by})
 
 
 def _scopes_over(channel: Any, key: Any) -> tuple[tuple[Any, Any], ...]:
@@ -229,7 +227,7 @@ class Orders:
 log = logging.getLogger(__name__)
 
 READ_SECONDS = 5.0
-NOTHING_STUCK = "nothing was stuck any more"
+NOTHING_STUCK = "nothing_stuck"
 # A date beyond Python's range, typed in a shell, must not make the other rows unreadable.
 ANY_DATE: CodecOptions[Document] = CodecOptions(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -299,7 +297,7 @@ class Control:
             self._seen = session.operation_time
             return rows
 
-    def came_of(self, release: Release) -> str | None:
+    def came_of(self, release: Release) -> Document | None:
         """The result of a release that is no longer under way; None if it is not stored yet.
 
         It is read from the database, so a successor reports the same result as its predecessor.
@@ -311,8 +309,8 @@ class Control:
             return None
         if self._has(DEADLETTERS, {"_id": release.name}):
             what = "event" if release.head == EVENT_ID else "send"
-            return f"the {what} {release.name} is a dead letter"
-        return NOTHING_STUCK
+            return {"code": f"{what}_is_letter", "id": release.name}
+        return {"code": NOTHING_STUCK}
 
     def _has(self, collection: str, condition: Document) -> bool:
         # Right after an election a majority read may return a state before the letter.
@@ -320,7 +318,7 @@ class Control:
         with translated(), pymongo.timeout(READ_SECONDS):
             return found.find_one(condition, {"_id": 1}) is not None
 
-    def finish(self, release: Release, came: str) -> None:
+    def finish(self, release: Release, came: Document) -> None:
         """Store the result of a release, unless another one has replaced it."""
         with translated():
             self.rows.update_one(

@@ -64,6 +64,8 @@ class WriteRefused(StoreUnavailable):
     def __init__(self, code: int | None) -> None:
         self.code = code or 0
         self.is_too_large = self.code in TOO_LARGE
+        self.about = {"tooLarge": True} if self.is_too_large else {"errorCode": self.code}
+        """The values of a cause: the document would be too large, or MongoDB's code."""
         why = "the document would be larger than 16 MB" if self.is_too_large else f"code {code}"
         super().__init__(f"{REFUSED_WORDS}: {why}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 # MongoDB's limit of one document (its BSONObjMaxUserSize).
@@ -31,6 +31,39 @@ TOKEN_LIFE = timedelta(minutes=1)
 MOST_MESSAGES = 5
 # LINE's reference, "Send multicast message": 1 to 500 users in one call.
 MOST_USERS = 500
+# LINE's reference, "Rate limits": calls of most endpoints a second.
+RATE = 2_000
+# LINE's months and days are Japan's, which has no summer time.
+TOKYO = timezone(timedelta(hours=9), "Asia/Tokyo")
+
+# Answers whose reply token is too old (`jobworker.sending.late_replies`): the limit of paid calls a
+# day of a conversation, and the share of the month's rest that all together may use a day.
+A_DAY = 20
+SHARE_A_DAY = 10
+
+
+def allowed(left: int | None, paid: int) -> int | None:
+    """How many more people the late answers of all conversations may reach today; None without a
+    limit.
+
+    `left` is the rest of the month. The rest of this morning contained the calls of today.
+    """
+    return None if left is None else max(0, (left + paid) // SHARE_A_DAY - paid)
+
+
+def day_of(moment: datetime) -> date:
+    """Return the day in Japan; `moment` is aware."""
+    return moment.astimezone(TOKYO).date()
+
+
+def midnight(now: datetime) -> datetime:
+    """Return when the day began in Japan; `now` is aware."""
+    return now.astimezone(TOKYO).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def sent_id(now: datetime) -> str:
+    """Return the `_id` of the month's document in `leases`."""
+    return f"sent/{now.astimezone(TOKYO):%Y-%m}"
 
 
 def nests_deeper(value: Any, levels: int) -> bool:

@@ -23,6 +23,8 @@ from linedesk.store.records.timers import RUN_AT
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMER = "timer"
 """The `type` of a timer's event; LINE's events never have it."""
+STATE_TIMER = "~state"
+"""The name of linedesk's own timer that ends a state."""
 
 
 def timer_id(channel: str, key: str, name: str, *, member: str | None = None) -> str:

@@ -29,7 +29,6 @@ from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.content import Content, content_id
 from jobworker.bot.gather import answered
 from jobworker.bot.talk import Talk, TalkContext
-from jobworker.bot.timers import STATE_TIMER
 from jobworker.decide import Case, Decided, decide
 from jobworker.effects import is_timer
 from jobworker.errors import ContentNotFound, NoTimerHandler, PermanentError
@@ -45,7 +44,7 @@ from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import KEPT_FOR
 from linedesk.store.records.timers import RUN_AT
 from linedesk.store.records.waits import Why
-from linedesk.store.timers import make_timer_document
+from linedesk.store.timers import STATE_TIMER, make_timer_document
 from linedesk.testing.answers import Sent
 from linedesk.testing.errors import BotWarning, EndlessTimers, NotHere
 from linedesk.testing.memory import Memory, as_stored

@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.bot.bot import Bot
-from jobworker.bot.timers import STATE_TIMER
 from linedesk.store.documents import Document
-from linedesk.store.timers import Daily
+from linedesk.store.timers import STATE_TIMER, Daily
 from linedesk.testing.answers import Answers, Sent, Shown, Waiting, answer_data_in, waiting
 from linedesk.testing.webhooks import Webhooks, media, source_of
 

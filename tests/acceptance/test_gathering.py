@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from linedesk.operate.dead_letters import explained
 from tests.acceptance.test_poison import supervise, texts_of
 
 PATIENT = {"BOT": "acceptance_bots:patient"}
@@ -97,4 +98,4 @@ def test_of_messages_of_which_one_kills_the_process_only_that_one_is_given_up(
     assert "、".join(texts_of(sim, user)) == "一、二、三"
     (letter,) = house.database.deadletters.find()
     assert letter["_id"] == deliveries[1].event_ids[0]
-    assert letter["cause"] == "poison: took the process down"
+    assert explained(letter) == "poison: took the process down"

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from linedesk.operate.dead_letters import explained
+
 BOT = "deadly_bots:deadly"
 
 
@@ -49,7 +51,7 @@ def test_an_event_that_aborts_the_process_ends_as_a_dead_letter(house: Any, sim:
     letters = list(house.database.deadletters.find().sort("lastAt", 1))
     assert [one["_id"] for one in letters] == [poison.event_ids[0], more.event_ids[0]]
     for letter in letters:
-        assert (letter["cause"], letter["attempts"]) == ("poison: took the process down", 3)
+        assert (explained(letter), letter["attempts"]) == ("poison: took the process down", 3)
         assert letter["firstAt"] < letter["lastAt"]
     assert died <= 11, "six or seven for the first, four for the next"
     assert house.database.control.count_documents({}) == 0
@@ -178,7 +180,7 @@ def test_a_handler_that_never_returns_ends_as_a_dead_letter(house: Any, sim: Any
     assert texts_of(sim, well) == ["はい"]
     letter = house.wait_for(lambda: house.database.deadletters.find_one())
     assert (letter["_id"], letter["attempts"]) == (stuck.event_ids[0], 2)
-    assert letter["cause"] == "handler: did not return"
+    assert explained(letter) == "handler: did not return"
     assert "never_return" in letter["traceback"]
     assert house.stop(process) == 0
     assert house.log_of(process).count("handler did not return, abandoned") == 2

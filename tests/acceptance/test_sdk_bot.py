@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from linedesk.operate.dead_letters import explained
 from tests.acceptance.conftest import House
 from tests.rows import rows_of
 
@@ -31,6 +32,6 @@ def test_an_sdk_bot_answers_each_message_in_order_and_loses_none_by_a_kill(house
     assert house.stop(second) == 0
     # A reply that was through when its handler was killed is refused the second time.
     letters = list(house.database.deadletters.find())
-    assert {letter["cause"] for letter in letters} <= {"handler: ApiException"}
+    assert {explained(letter) for letter in letters} <= {"handler: ApiException"}
     [row, *_] = rows_of(house.database.calls, key=users[0].user_id, status=200)
     assert row["endpoint"] == "/v2/bot/message/reply"

@@ -16,6 +16,7 @@ from linedesk.operate.acts import OperatorControl
 from linedesk.store.control import NOTHING_STUCK, Release, Scope
 from linedesk.store.documents import CONTROL, DEADLETTERS, HELD, Document, name_of
 from linedesk.store.errors import AccessRefused
+from linedesk.store.records.letters import Cause
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import WAITS, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
@@ -25,6 +26,13 @@ from tests.waiting import eventually
 Store = Callable[..., None]
 SavedUpTo = Callable[..., None]
 Told = Callable[[str], list[str]]
+
+
+def a_letter(id_: str) -> Document:
+    return {"code": "event_is_letter", "id": id_}
+
+
+DROPPED = Cause("dropped", {"by": "hanako"})
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +52,7 @@ class Burying:
     def __call__(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
         if job.given_up_for is not None:
-            self._letters.insert_one({"_id": name, "cause": job.given_up_for.cause})
+            self._letters.insert_one({"_id": name, "cause": job.given_up_for.cause.code})
             return JobResult.RECORDED
         handling = job.begin_handler()
         if name == self._hanging:
@@ -122,12 +130,18 @@ def test_a_released_event_is_given_up_and_the_next_continues(
     store(database, *numbered(3))
     assert bury.entered.wait(15)
     release = control.release("main", "U0", {"eventId": "e0"}, by="taro")
-    assert eventually(lambda: control.outcome_of(release)) == "the event e0 is a dead letter"
+    assert eventually(lambda: control.outcome_of(release)) == {
+        "code": "event_is_letter",
+        "id": "e0",
+    }
     eventually(lambda: worker.decided == ["e0", "e1", "e2"])
     release = control.release("main", "U0", {"eventId": "e0"}, by="taro")
-    assert eventually(lambda: control.outcome_of(release)) == "the event e0 is a dead letter"
+    assert eventually(lambda: control.outcome_of(release)) == {
+        "code": "event_is_letter",
+        "id": "e0",
+    }
     release = control.release("main", "U0", {"eventId": "e2"}, by="taro")
-    assert eventually(lambda: control.outcome_of(release)) == NOTHING_STUCK
+    assert eventually(lambda: control.outcome_of(release)) == {"code": NOTHING_STUCK}
     bury.let_go()
     running.end()
 
@@ -146,9 +160,15 @@ def test_a_release_left_by_one_process_is_carried_out_by_the_next(
     of_new = control.release("main", "U1", {"eventId": "new"}, by="taro")
     worker = RecordingWorker(Burying(database, ""))
     running = dispatch(database, worker)
-    assert eventually(lambda: control.outcome_of(release)) == "the event e0 is a dead letter"
+    assert eventually(lambda: control.outcome_of(release)) == {
+        "code": "event_is_letter",
+        "id": "e0",
+    }
     # No process had it yet as this one began, and it is read only then.
-    assert eventually(lambda: control.outcome_of(of_new)) == "the event new is a dead letter"
+    assert eventually(lambda: control.outcome_of(of_new)) == {
+        "code": "event_is_letter",
+        "id": "new",
+    }
     assert sorted(worker.decided) == ["e0", "new"]
     assert control.read().covers("main", "U0")
     running.end()
@@ -190,7 +210,7 @@ def test_a_resume_that_drops_gives_up_what_was_stored_before_it_and_runs_what_co
     wait_until_after(database)
     store(database, document("new", "U0"), document("other", "U1"))
     eventually(lambda: sorted(giving.ran) == ["new", "other"], seconds=60)
-    assert giving.dropped == [(f"e{n}", "dropped by hanako") for n in range(120)]
+    assert giving.dropped == [(f"e{n}", DROPPED) for n in range(120)]
     assert not control.resume(orders, drop_by="hanako"), "the pause is over"
     running.end()
 
@@ -255,7 +275,7 @@ def test_an_event_that_waits_for_its_next_try_is_dropped_as_well(
     assert entered.wait(15)
     control.pause(Scope("main"), by="taro")
     control.resume(Scope("main"), drop_by="hanako")
-    eventually(lambda: given_up == ["dropped by hanako"])
+    eventually(lambda: given_up == [DROPPED])
     running.end()
 
 
@@ -314,7 +334,7 @@ def test_a_send_is_asked_for_until_it_is_given_up(
     worker.gives_up_sends = False
     database[DEADLETTERS].insert_one({"_id": "e0/0"})
     obedience.look()
-    assert control.outcome_of(release) == "the send e0/0 is a dead letter"
+    assert control.outcome_of(release) == {"code": "send_is_letter", "id": "e0/0"}
     obedience.look()
     assert len(worker.sends_to_give_up) == 3
 

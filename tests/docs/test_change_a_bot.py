@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from linedesk.launch.stage import DATABASE
+from linedesk.operate.dead_letters import explained
 from linedesk.setup.private_mongod import MongodNotFound
 from linedesk.setup.views import ensure_views
 from linedesk.store.documents import Document
@@ -116,7 +117,7 @@ class Desk:
     def causes(self) -> list[str]:
         """The causes of the dead letters so far."""
         letters = self.stack.database["deadletters"].find({"replayedAt": None}).sort("firstAt")
-        return [letter["cause"] for letter in letters]
+        return [explained(letter) for letter in letters]
 
     def command(self, *arguments: str) -> str:
         """Run a command of linedesk, and return what it prints."""

@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
-from linedesk.operate.dead_letters import event_again
+from linedesk.operate.dead_letters import event_again, explained
 from linedesk.store.client import Client
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import Document
@@ -305,7 +305,7 @@ def test_each_of_those_given_up_becomes_a_dead_letter_of_its_own(room: Rooms, si
     assert gatherer.seen == [["一", "二", "三"]] * 2
     letters = {letter["_id"]: letter for letter in desk.letters()}
     assert sorted(letters) == sorted(names(documents))
-    assert {letter["cause"] for letter in letters.values()} == {"handler: RuntimeError"}
+    assert {explained(letter) for letter in letters.values()} == {"handler: RuntimeError"}
     assert [letters[n]["document"]["event"]["message"]["text"] for n in names(documents)] == [
         *"一二三"
     ]
@@ -442,7 +442,7 @@ def test_after_it_has_sent_by_itself_what_was_taken_back_gives_up_the_others(
         desk.put_document(one)
     desk.until_quiet()
     assert len(gatherer.seen) == 1
-    letters = {letter["_id"]: letter["cause"] for letter in desk.letters()}
+    letters = {letter["_id"]: explained(letter) for letter in desk.letters()}
     assert sorted(letters) == sorted([documents[0]["eventId"], documents[2]["eventId"]])
     assert all("taken back" in cause and "send twice" in cause for cause in letters.values())
 

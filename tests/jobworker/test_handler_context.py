@@ -17,7 +17,10 @@ from jobworker import handler_retry, turn
 from jobworker.bot.talk import Talk
 from jobworker.errors import BotError, GateClosed
 from linedesk import Bot
+from linedesk.operate.dead_letters import explained
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.records import letters
+from linedesk.store.records.letters import Cause
 from linesim import Sim
 from tests.jobworker.test_turn import Parked
 from tests.jobworker.worker_harness import SHORT_RETRIES, Room
@@ -113,7 +116,7 @@ def test_a_handler_that_always_hangs_leaves_a_dead_letter_that_shows_where(
     assert texts(sim, neighbour) == ["1", "2", "3"]
     (letter,) = eventually(desk.letters)
     assert letter["_id"] == document["eventId"]
-    assert (letter["cause"], letter["attempts"]) == ("handler: did not return", 3)
+    assert (explained(letter), letter["attempts"]) == ("handler: did not return", 3)
     assert "assert self.go_on.wait(30)" in letter["traceback"]
     assert began < letter["firstAt"] < letter["lastAt"]
     lines = [record.getMessage() for record in caplog.records]
@@ -140,7 +143,7 @@ def test_tries_that_hang_and_tries_that_raise_count_together(room: Rooms, sim: S
     assert abandon(desk) == 1
     desk.until_quiet()
     (letter,) = eventually(desk.letters)
-    assert (letter["cause"], letter["attempts"]) == ("handler: RuntimeError", 3)
+    assert (explained(letter), letter["attempts"]) == ("handler: RuntimeError", 3)
     go_on.set()
     eventually(lambda: not desk.pool.threads.abandoned())
     assert len(runs) == 3, "what it raised so late is no further try"
@@ -268,7 +271,7 @@ def test_a_message_that_line_would_refuse_is_given_up_at_once(room: Rooms, sim: 
     desk.says(user, "次")
     desk.until_quiet()
     (letter,) = eventually(desk.letters)
-    assert (letter["cause"], letter["attempts"]) == ("handler: BotError: too many messages", 1)
+    assert (explained(letter), letter["attempts"]) == ("handler: BotError: too many messages", 1)
     assert texts(sim, user) == ["次"]
     assert len(runs) == 2
 
@@ -363,7 +366,7 @@ def condemn(desk: Room, given_up_for: GiveUp) -> None:
     desk.desk.decide = condemning  # type: ignore[method-assign]
 
 
-POISON = GiveUp("poison: took the process down", 3, datetime(2026, 1, 2, tzinfo=UTC))
+POISON = GiveUp(letters.POISON, 3, datetime(2026, 1, 2, tzinfo=UTC))
 
 
 def test_a_given_up_event_becomes_a_dead_letter_without_its_handler(room: Rooms, sim: Sim) -> None:
@@ -374,7 +377,7 @@ def test_a_given_up_event_becomes_a_dead_letter_without_its_handler(room: Rooms,
     desk.until_quiet()
     (letter,) = eventually(desk.letters)
     assert letter["_id"] == document["eventId"]
-    assert (letter["cause"], letter["attempts"]) == (POISON.cause, 3)
+    assert (Cause.of(letter), letter["attempts"]) == (POISON.cause, 3)
     assert letter["firstAt"] == POISON.first_at
     assert letter["document"]["_id"] == document["_id"]
     assert runs == []

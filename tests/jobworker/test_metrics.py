@@ -22,14 +22,17 @@ from jobworker.bot.talk import Talk
 from jobworker.effects import of_effect
 from jobworker.line.breaker import FAILURES_TO_OPEN
 from jobworker.line.gate import Gate
-from jobworker.line.gate_order import Standing, Ticket, TurnClass
+from jobworker.line.gate_order import Standing, Ticket
 from jobworker.line.hosts import Hosts
 from jobworker.metrics import OTHER, Use, WorkerMetrics, endpoint_of
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
+from linedesk.operate.text import known
 from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.store.documents import Document
+from linedesk.store.records.calls import TurnClass
+from linedesk.store.records.letters import Cause
 from linesim import Sim
 from tests.jobworker.line.test_gate import Hand, Note
 from tests.jobworker.line.test_gate import hand as hand
@@ -168,7 +171,7 @@ def test_sends_given_up_for_money_or_time_are_counted_by_cause(database: Databas
     letters = DeadLetters(committer, is_unsent=lambda document: False, figures=figures)
     for cause in ("quota", "late", "late", "expired", "400"):
         effect = a_send(id=f"E{len(letters_of(database))}/0").as_document()
-        letters.write(of_effect(effect, "main/U1", cause=cause, attempts=1))
+        letters.write(of_effect(effect, "main/U1", cause=Cause(cause), attempts=1))
     assert figures_of(registry)["givenUpSends"] == {"quota": 1, "late": 2, "expired": 1}
 
 
@@ -303,12 +306,8 @@ def test_a_send_at_the_gate_reports_its_class_and_what_goes_first(room: Rooms, s
 
     desk = room(bot)
     first, second, third = (sim.add_user(name) for name in ("花子", "太郎", "次郎"))
-    words = {
-        first.user_id: ": 2 answers with valid reply tokens go first",
-        second.user_id: ", beside 1 answer with a valid reply token",
-        third.user_id: ", beside 1 answer with a valid reply token",
-    }
-    told = {key: f"a send waits for its turn at the gate{why}" for key, why in words.items()}
+    behind = {first.user_id: 2, second.user_id: 0, third.user_id: 0}
+    told = {key: {"code": "gate", "behind": count} for key, count in behind.items()}
     with busy(desk.desk.gate):
         desk.send(sim.drafts.follow(first))
         for user in (second, third):
@@ -338,10 +337,11 @@ def test_a_send_in_a_multicast_reports_how_many_it_travels_with(room: Rooms, sim
         for user in users:
             desk.send(sim.drafts.follow(user))
         eventually(lambda: desk.figures()["gateClassWaiting"]["api"]["chat"] == 3)
-    why = (
-        "a send travels in one multicast to 3 people, which waits: LINE answered 500, next try at "
-    )
-    eventually(lambda: sum(row["why"].startswith(why) for row in desk.desk.waiting()) == 3)
+
+    def travels(why: dict[str, Any]) -> bool:
+        return (why["code"], why.get("status"), why.get("people")) == ("line_answered", 500, 3)
+
+    eventually(lambda: sum(travels(row["why"]) for row in desk.desk.waiting()) == 3)
 
 
 def test_a_send_that_met_the_month_s_limit_waits_for_the_reading(room: Rooms, sim: Sim) -> None:
@@ -355,10 +355,10 @@ def test_a_send_that_met_the_month_s_limit_waits_for_the_reading(room: Rooms, si
     sim.answer_next("push", 429, {"message": "You have reached your monthly limit."})
     desk.says(sim.add_user("花子"), "?")
     why = (
-        "a send waits: LINE answered 429 for the month's limit, and LINE's count of this month has "
-        "to be read, next try at "
+        "LINE answered 429 for the month's limit, and LINE's count of this month has to be read, "
+        "next try at "
     )
-    eventually(lambda: [row for row in desk.desk.waiting() if row["why"].startswith(why)])
+    eventually(lambda: [row for row in desk.desk.waiting() if known(row["why"]).startswith(why)])
 
 
 # Pauses are drawn between nothing and the first one, so none ends within the test.
@@ -368,10 +368,10 @@ LONG_PAUSES = SendLimits(first_pause_seconds=1e9, longest_pause_seconds=1e9)
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        (500, "a send waits: LINE answered 500, next try at "),
-        (429, "a send waits: LINE answered 429, next try at "),
-        (None, "a send waits: LINE did not answer, next try at "),
-        (401, "a send waits: LINE refuses the access token"),
+        (500, "LINE answered 500, next try at "),
+        (429, "LINE answered 429, next try at "),
+        (None, "LINE did not answer, next try at "),
+        (401, "LINE refuses the access token"),
     ],
 )
 def test_a_send_that_rests_says_why(room: Rooms, sim: Sim, status: int | None, why: str) -> None:
@@ -382,7 +382,9 @@ def test_a_send_that_rests_says_why(room: Rooms, sim: Sim, status: int | None, w
     else:
         sim.answer_next("reply", status, headers={"Retry-After": "300"})
     document = desk.says(user, SECRET_WORDS)
-    (row,) = eventually(lambda: [one for one in desk.desk.waiting() if one["why"].startswith(why)])
+    (row,) = eventually(
+        lambda: [one for one in desk.desk.waiting() if known(one["why"]).startswith(why)]
+    )
     assert (row["channel"], row["key"]) == ("main", user.user_id)
     assert row["eventId"] == document["eventId"]
     assert row["effectId"] == desk.effects()[0]["id"]

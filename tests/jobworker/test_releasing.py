@@ -13,15 +13,14 @@ import pytest
 
 from dispatcher.conversations.mailbox import GiveUp, JobResult
 from jobworker.bot.talk import Talk
-from jobworker.errors import MayArriveTwice
 from jobworker.handler_context import HandlerContext
-from jobworker.handler_retry import AFTER_A_SEND
 from jobworker.line.client import LineClient
-from jobworker.record.dead_letters import anew
 from jobworker.runs import JobMemo
 from jobworker.sending.conversation_outbox import CallState, ConversationOutbox, SendLimits
 from linedesk import Bot
-from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
+from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
+from linedesk.store.records.effects import unproved_try
+from linedesk.store.records.letters import RELEASED, Cause
 from linesim import Sim
 from tests.jobworker.test_jobs_log import written
 from tests.jobworker.test_turn import Parked
@@ -95,7 +94,7 @@ def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim
         one.until_decided()
         until_given_up(one, user.user_id, name)
         (letter,) = one.letters()
-        assert (letter["_id"], letter["cause"]) == (name, RELEASED)
+        assert (letter["_id"], Cause.of(letter)) == (name, RELEASED)
         assert letter["attempts"] == 1
         # The rest ends, and changes nothing any more: the next one still waits for its turn.
         one.desk.outcomes._wake(box, rest)
@@ -127,7 +126,7 @@ def test_a_send_with_an_unused_turn_is_given_up_without_a_call(room: Rooms, sim:
     (letter,) = eventually(one.letters)
     one.until_quiet()
     assert asked == [True]
-    assert (letter["cause"], letter["attempts"]) == (RELEASED, 0)
+    assert (Cause.of(letter), letter["attempts"]) == (RELEASED, 0)
     assert "triedAt" not in letter["effect"]
     assert texts(sim, user) == []
 
@@ -144,8 +143,7 @@ def test_a_try_of_unknown_outcome_stays_marked(room: Rooms, sim: Sim) -> None:
     one.until_quiet()
     (letter,) = one.letters()
     assert letter["effect"]["triedAt"] is not None
-    with pytest.raises(MayArriveTwice):
-        anew(letter["effect"], name="replay:1", now=datetime.now(UTC))
+    assert unproved_try(letter["effect"], datetime.now(UTC)) is not None
     assert texts(sim, user) == ["一"]
 
 
@@ -170,9 +168,8 @@ def test_sends_of_one_call_of_unknown_outcome_are_given_up_together(room: Rooms,
     letters = one.letters()
     assert [letter["_id"] for letter in letters] == names
     for letter in letters:
-        assert (letter["cause"], letter["attempts"]) == (RELEASED, 1)
-        with pytest.raises(MayArriveTwice):
-            anew(letter["effect"], name="replay:1", now=datetime.now(UTC))
+        assert (Cause.of(letter), letter["attempts"]) == (RELEASED, 1)
+        assert unproved_try(letter["effect"], datetime.now(UTC)) is not None
 
 
 def test_a_send_that_waits_at_the_gate_is_given_up_without_a_call(room: Rooms, sim: Sim) -> None:
@@ -244,7 +241,7 @@ def test_a_call_under_way_ends_by_itself_first(
     until_given_up(one, user.user_id, name)
     one.until_quiet()
     assert texts(sim, user) == said
-    assert [letter["cause"] for letter in one.letters()] == [RELEASED] * (status != 200)
+    assert [Cause.of(letter) for letter in one.letters()] == [RELEASED] * (status != 200)
 
 
 def test_only_the_first_send_of_a_conversation_is_given_up(room: Rooms, sim: Sim) -> None:
@@ -288,7 +285,7 @@ def test_a_handler_that_hangs_is_given_up_with_the_place_where_it_hung(
     one.pool.obey(Pauses((Pause(Scope(CHANNEL, user.user_id)),)))
     eventually(lambda: not one.pool.give_up(CHANNEL, user.user_id, stuck["eventId"]))
     (letter,) = eventually(one.letters)
-    assert (letter["_id"], letter["cause"], letter["attempts"]) == (stuck["eventId"], RELEASED, 1)
+    assert (letter["_id"], Cause.of(letter), letter["attempts"]) == (stuck["eventId"], RELEASED, 1)
     assert "in hang" in letter["traceback"]
     assert one.unfinished == 1
     one.pool.obey(NO_PAUSES)
@@ -329,4 +326,4 @@ def test_the_letter_of_a_handler_that_had_called_line_says_so(
         job.memo.call.begin_send()
     assert one.desk.decide(job) is JobResult.RECORDED
     one.until_quiet()
-    assert [letter["cause"] for letter in one.letters()] == [RELEASED + has_sent * AFTER_A_SEND]
+    assert [Cause.of(letter) for letter in one.letters()] == [RELEASED.after_a_send(has_sent)]

@@ -31,6 +31,7 @@ from jobworker.sending.conversation_outbox import LIMITS
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import place_of
+from linedesk.store.records.letters import RELEASED
 from tests.jobworker.worker_harness import CHANNEL, a_send, an_outbox
 
 INTERVAL_SECONDS = 1.0
@@ -402,7 +403,7 @@ class Machine(RuleBasedStateMachine):
     def _release(self, id_: str) -> None:
         sends = self.world.sends(id_)
         if sends and self.world.outbox.sender.outcomes.give_up(
-            id_, sends[0][1]["id"], cause="released"
+            id_, sends[0][1]["id"], cause=RELEASED
         ):
             self.released.add(sends[0][1]["id"])
             self.world.touched.add(id_)

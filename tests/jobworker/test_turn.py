@@ -26,6 +26,7 @@ from jobworker.handler_retry import RetryLimits
 from jobworker.record.conversations import ConversationStore
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
+from linedesk.operate.dead_letters import explained
 from linedesk.runtime.logging import masking
 from linedesk.store.client import Client
 from linedesk.store.documents import make_document
@@ -205,7 +206,7 @@ def test_a_handler_that_always_fails_leaves_a_dead_letter_and_nothing_else(
     assert (texts(sim, user), texts(sim, neighbour)) == (["「次」"], ["「隣」"])
     (letter,) = desk.letters()
     assert letter["_id"] == poison["eventId"]
-    assert (letter["cause"], letter["attempts"]) == ("handler: ValueError", 3)
+    assert (explained(letter), letter["attempts"]) == ("handler: ValueError", 3)
     assert "in handler" in letter["traceback"]
     assert letter["document"]["event"] == poison["event"]
     assert letter["firstAt"] <= letter["lastAt"]
@@ -274,7 +275,7 @@ def test_any_error_of_a_handler_ends_in_a_dead_letter(
     desk.says(user, "毒")
     desk.says(user, "次")
     desk.until_quiet()
-    assert [letter["cause"] for letter in desk.letters()] == [f"handler: {type(error).__name__}"]
+    assert [explained(letter) for letter in desk.letters()] == [f"handler: {type(error).__name__}"]
     assert texts(sim, user) == ["「次」"]
 
 
@@ -769,7 +770,7 @@ def test_a_standby_event_that_is_given_up_leaves_its_dead_letter(
     made = room(bot, tries=2)
     made.send(standby(sim.drafts.text(sim.add_user("花子"), "はい")))
     eventually(made.letters)
-    assert made.letters()[0]["cause"] == "handler: RuntimeError"
+    assert explained(made.letters()[0]) == "handler: RuntimeError"
 
 
 def test_a_handler_that_reads_from_line_during_a_stop_is_let_go(

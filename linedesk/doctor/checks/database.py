@@ -20,7 +20,7 @@ from linedesk.operate.health import (
     HOUR_SECONDS,
     window_level,
 )
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import EMBEDDED

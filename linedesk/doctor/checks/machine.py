@@ -18,8 +18,8 @@ from typing import Any
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, FindingLevel, bad, ok, size, skip, warn
 from linedesk.operate import health
-from linedesk.operate.known import known
 from linedesk.operate.overview import read_overview
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.settings.addresses import REACHED_AT
 from linedesk.store.collections import MEGABYTE

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, bad, ok, warn
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.settings.errors import SettingsError

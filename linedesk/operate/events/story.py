@@ -23,7 +23,7 @@ from linedesk.operate.events.rows import Present, Rows, read_one, read_present
 from linedesk.operate.events.tracing import event_of
 from linedesk.operate.events.verdict import Stands, event_in, newest_replayed, verdict
 from linedesk.operate.format import as_json, brief
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
 from linedesk.store.documents import Document
@@ -38,7 +38,7 @@ from linedesk.store.records.timers import ENDED_AT, RANG, RUN_AT, SET_ASIDE
 
 Kind = Literal["received", "waits", "run", "send", "call", "timer", "letter", "replay", "unsend"]
 # The shown fields of an effect: all but tokens, keys and texts.
-EFFECT = ("id", "type", "way", "at", TRIED_AT, "as", "name", RUN_AT, "cause")
+EFFECT = ("id", "type", "way", "at", TRIED_AT, "as", "name", RUN_AT, "cause", "about")
 RUN = ("ms", "attempt", "outcome", "effects", "error", "thread", WAITED_MS, GATHERED_WITH)
 CALL = (
     *("method", "endpoint", "status", REQUEST_ID, REASON),
@@ -191,7 +191,7 @@ def _on_its_way(effect: Document, *, text: bool) -> Step:
         words = _("the timer {name} is not set yet").format(name=effect.get("name"))
         return Step(effect.get("at"), "timer", words, details)
     if kind == DEADLETTER:
-        cause = dead_letters.explained(effect.get("cause"))
+        cause = dead_letters.explained(effect)
         words = _("given up, its dead letter is being written: {cause}").format(cause=cause)
         return Step(effect.get(LAST_AT), "letter", words, details)
     if effect.get(TRIED_AT):

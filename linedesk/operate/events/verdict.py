@@ -15,7 +15,7 @@ from linedesk.operate.calls import reason_words, sends_of
 from linedesk.operate.dead_letters import last_replay
 from linedesk.operate.events.rows import Present, Rows
 from linedesk.operate.format import brief, for_long
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
 from linedesk.store.control import Pause
@@ -105,7 +105,7 @@ def verdict(rows: Rows, present: Present, *, now: datetime) -> Verdict:
 
 def explained(letter: Mapping[str, Any]) -> str:
     """Return the cause of a letter with its meaning."""
-    return dead_letters.explained(letter.get("cause"))
+    return dead_letters.explained(letter)
 
 
 def _given_up(letters: Sequence[Mapping[str, Any]], words: str) -> Verdict:

@@ -14,8 +14,8 @@ from linedesk.operate import processes
 from linedesk.operate.conversation import known_channels, names_of
 from linedesk.operate.events.lists import NEWEST_DOCUMENTS
 from linedesk.operate.events.rows import present_leader
-from linedesk.operate.known import known
 from linedesk.operate.reading import reported
+from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.control import Control, Pause, Pauses

@@ -13,8 +13,6 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
-from jobworker.line.month import day_of
-from jobworker.sending.late_replies import A_DAY, allowed
 from linedesk.operate.events.rows import present_leader
 from linedesk.operate.processes import ProcessRow
 from linedesk.runtime.language import gettext as _
@@ -22,7 +20,7 @@ from linedesk.runtime.language import mark
 from linedesk.store.control import Control, Scope
 from linedesk.store.documents import CONVERSATIONS, HELD, Document
 from linedesk.store.errors import translated
-from linedesk.store.limits import TOKEN_LIFE, USER
+from linedesk.store.limits import A_DAY, TOKEN_LIFE, USER, allowed, day_of
 from linedesk.store.records.events import ACCEPT_TIME
 
 MOST_EVENTS = 10_000

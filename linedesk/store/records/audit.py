@@ -17,6 +17,6 @@ def begun_row(
     return {**told, "outcome": BEGUN}
 
 
-def ended(outcome: str, at: datetime) -> dict[str, Any]:
-    """The fields that complete it."""
+def ended(outcome: str | dict[str, Any], at: datetime) -> dict[str, Any]:
+    """The fields that complete it. A refused act has `{code, reason}` as its outcome."""
     return {"outcome": outcome, ENDED_AT: at}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import IntEnum
 from typing import Any, Final
 
 from linedesk.store.records.events import EVENT_ID
@@ -21,6 +22,27 @@ SENDS: Final = frozenset(
     f"/v2/bot/message/{way}" for way in ("reply", "push", "multicast", "narrowcast", "broadcast")
 )
 """The endpoints that send messages to users."""
+
+
+class TurnClass(IntEnum):
+    """The value of a turn. A class is served before the next one."""
+
+    LIVE = 1
+    """An answer with a valid reply token, which is free; or a read that such an answer waits
+    for.
+    """
+    CHAT = 2
+    """A push to the event's own chat, and linedesk's own periodic requests."""
+    OTHER = 3
+    """A multicast, a push to another chat, a reply that is too late to be free."""
+    IDLE = 4
+    """Work that nothing waits for."""
+
+    @property
+    def word(self) -> str:
+        """Its name in rows, figures and reasons."""
+        return self.name.lower()
+
 
 # The number of details of a refusal on one line.
 MOST_DETAILS_TOLD: Final = 3

@@ -18,6 +18,7 @@ A claim counts only while its document in `batches` is ready.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from linedesk.store.documents import Document
 EFFECT_ID: Final = "effectId"
 """The field that names an effect in `control` and `status`."""
 RETRY_KEY: Final = "retryKey"
+RETRY_KEY_LIFE: Final = timedelta(hours=23)
+"""LINE keeps a retry key for 24 hours from the first request; an hour is left as a margin."""
 TOKEN_FROM: Final = "tokenFrom"
 """When the webhook with the reply token arrived."""
 TRIED_AT: Final = "triedAt"
@@ -54,6 +57,18 @@ OUTBOX_PAIRS: Mapping[str, Any] = {"$objectToArray": {"$cond": [_IS_OBJECT, f"${
 def place_of(epoch: int, number: int) -> str:
     """The place of the effect recorded by the leader of `epoch` under `number`."""
     return f"{epoch:010d}-{number:010d}"
+
+
+def unproved_try(send: Mapping[str, Any], now: datetime) -> datetime | None:
+    """When a send was tried with unknown outcome, if LINE no longer detects a repetition of it.
+
+    As long as LINE keeps the retry key it accepts the same send once (architecture: G5).
+    """
+    tried = send.get(TRIED_AT)
+    if not isinstance(tried, datetime):
+        return None
+    has_key = send.get(RETRY_KEY) is not None and send.get("as") != "reply"
+    return None if has_key and now < tried + RETRY_KEY_LIFE else tried
 
 
 def effects_of(conversation: Mapping[str, Any]) -> list[tuple[str, Document]]:

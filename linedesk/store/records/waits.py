@@ -1,4 +1,5 @@
-"""Why an event waits: a code with its values, as the field `why` of rows in `status` and `held`.
+"""Why an event or a send waits: a code with its values, as the field `why` of rows in `status` and
+`held`.
 
 Earlier releases stored an English sentence there.
 """
@@ -27,6 +28,8 @@ class Why(StrEnum):
     GATHERING = "gathering"
     HANDLER_FAILED = "handler_failed"
     """With `failures`, the number of failed tries."""
+    HANDLER_RUNS = "handler_runs"
+    """No row has it: the console says it of an event on a thread."""
     LEASE_NOT_FRESH = "lease_not_fresh"
     LINE_NOT_CALLED = "line_not_called"
     MESSAGE_TAKEN_BACK = "message_taken_back"
@@ -35,7 +38,7 @@ class Why(StrEnum):
     NO_SLOW_PLACE = "no_slow_place"
     NO_TURN = "no_turn"
     NO_WORKER = "no_worker"
-    """With `cause`, a text of the leader of the worker processes."""
+    """With `cause`, a code of the leader of the worker processes."""
     NOT_READ = "not_read"
     """MongoDB does not return the stored document."""
     NOT_RECORDED = "not_recorded"
@@ -44,6 +47,26 @@ class Why(StrEnum):
     PAUSED = "paused"
     STORE_SILENT = "store_silent"
     SUSPECT_NOT_STORED = "suspect_not_stored"
+
+    # Of sends. With `people`, it travels in one multicast to so many.
+    FIRST_OF = "first_of"
+    """The console says it of an outbox, with `count`."""
+    FIRST_TRIED_OF = "first_tried_of"
+    GATE = "gate"
+    """With `behind`, the number of calls of better classes that wait at the gate."""
+    LINE_ANSWERED = "line_answered"
+    """With `status`."""
+    LINE_FAILS = "line_fails"
+    MONTHS_LIMIT = "months_limit"
+    """With `status`: LINE's count of this month has to be read."""
+    NO_ANSWER = "no_answer"
+    NO_CONNECTION = "no_connection"
+    NOT_CONFIRMED = "not_confirmed"
+    RATE_LIMITED = "rate_limited"
+    SENDING = "sending"
+    TOKEN_REFUSED = "token_refused"  # no password
+    WRITE_REFUSED = "write_refused"
+    """With MongoDB's `errorCode`, or `tooLarge`."""
 
 
 def reason(why: Why, seconds: float | None = None, **values: Any) -> Document:

@@ -13,8 +13,9 @@ from dispatcher.commit.committer import Change
 from dispatcher.commit.tracker import ProgressSnapshot
 from dispatcher.conversations.mailbox import MANY, Job, JobResult, Wait
 from dispatcher.pool.suspects import CrashSuspects
-from linedesk.store.control import NO_PAUSES, RELEASED, Pause, Pauses, Scope
+from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, Document, make_heartbeat, name_of
+from linedesk.store.records.letters import RELEASED
 from tests.dispatcher.conftest import Begin, DeskOfPool
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import Ahead, Gates, Process

@@ -21,10 +21,11 @@ from dispatcher.conversations.mailbox import MANY, Job, JobResult, Mailbox, Wait
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
-from dispatcher.pool.suspects import CAUSE, CrashSuspects, StartCounter
+from dispatcher.pool.suspects import CrashSuspects, StartCounter
 from dispatcher.process import ExitReason
 from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
+from linedesk.store.records.letters import POISON
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import WAITS, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import took_over
@@ -415,7 +416,7 @@ def test_the_one_that_three_starts_found_named_is_given_up(
             break
         died += 1
     assert given_up_for is not None
-    assert (given_up_for.cause, given_up_for.attempts) == (CAUSE, 3)
+    assert (given_up_for.cause, given_up_for.attempts) == (POISON, 3)
     assert datetime.now(UTC).timestamp() - given_up_for.first_at.timestamp() < 60
     assert died == 5, "two starts counted, three of its own"
 
@@ -462,7 +463,7 @@ def test_names_of_a_release_before_are_found(database: Database[Document]) -> No
     task = Task("bad")
     with pytest.raises(Died):
         written.start(2).decide(task)
-    assert (task.given_up_for.cause, task.given_up_for.attempts) == (CAUSE, 3)
+    assert (task.given_up_for.cause, task.given_up_for.attempts) == (POISON, 3)
 
 
 def test_what_a_release_before_has_watched_is_passed_over(database: Database[Document]) -> None:
@@ -705,7 +706,10 @@ def test_poison_is_given_up_after_few_starts_and_its_neighbours_continue(
         ending = running.end(15 if running.alive else None)
         decided.update(worker.decided)
         given_up_for += worker.given_up_for
-    assert sorted(set(given_up_for)) == [("bad", CAUSE), ("bad too", CAUSE)]
+    assert sorted({(name, str(cause)) for name, cause in given_up_for}) == [
+        ("bad", "poison"),
+        ("bad too", "poison"),
+    ]
     assert ending is ExitReason.STOPPED
     assert set(decided) == {name_of(one) for one in given}
     assert starts <= 11
@@ -737,7 +741,7 @@ def test_a_further_poison_event_of_a_conversation_is_proved_anew(
         decided += worker.by_key["ill"]
         given_up_for += worker.given_up_for
     assert ending is ExitReason.STOPPED
-    assert given_up_for == [("bad0", CAUSE), ("bad1", CAUSE)]
+    assert given_up_for == [("bad0", POISON), ("bad1", POISON)]
     assert decided == of_the_ill
     assert starts == 10, "five deaths for the first, four for the second"
     assert database[CONTROL].count_documents({}) == 0

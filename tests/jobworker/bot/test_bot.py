@@ -16,9 +16,9 @@ from linebot.v3.webhooks import (
 
 from jobworker.bot.events import model_of
 from jobworker.bot.gather import Gather
-from jobworker.bot.timers import STATE_TIMER
 from jobworker.errors import NoTimerHandler
 from linedesk import Bot, BotError, TimerEvent
+from linedesk.store.timers import STATE_TIMER
 
 COMMON = {
     "mode": "active",

@@ -45,6 +45,7 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
 from linedesk import Bot, Content
+from linedesk.operate.dead_letters import explained
 from linedesk.store.documents import Document
 from linesim import Rule, Sim
 from linesim.model.faults import Cut, Drip
@@ -564,7 +565,7 @@ def test_missing_content_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Pa
     desk.send(sim.drafts.medium("video", user))
     desk.until_quiet()
     (letter,) = eventually(desk.letters)
-    assert (letter["cause"], letter["attempts"]) == ("handler: ContentGone", 1)
+    assert (explained(letter), letter["attempts"]) == ("handler: ContentGone", 1)
 
 
 def test_a_queue_behind_a_slow_download_fails_no_waiting_handler(

@@ -13,15 +13,15 @@ import pytest
 from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
-from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, STATE_TIMER, Timers, checked_name
+from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, Timers, checked_name
 from jobworker.record.conversations import ConversationStore, Outbound, numbered
 from jobworker.record.dead_letters import is_sound
 from jobworker.record.schedule import Schedule
 from linedesk import Bot, BotError, TimerEvent
-from linedesk.operate.dead_letters import Replays, effect_again, event_again, replay_name
+from linedesk.operate.dead_letters import Replays, effect_again, event_again, explained, replay_name
 from linedesk.store.documents import SCHEDULE, Document
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.timers import make_timer_document
+from linedesk.store.timers import STATE_TIMER, make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
@@ -353,7 +353,7 @@ def test_a_fired_timer_without_its_row_is_handled_when_an_operator_puts_the_row_
     ring(desk, rung)
     assert kitchen.heard == []
     (letter,) = desk.letters()
-    assert letter["cause"].startswith("refused: it looks like a fired timer")
+    assert explained(letter).startswith("refused: it looks like a fired timer")
     ring(desk, put_back(desk, letter))
     assert [event.name for event in kitchen.heard] == ["egg"]
 
@@ -384,7 +384,7 @@ def test_a_fired_timer_that_differs_from_its_row_is_refused(
     place[name] = value
     ring(desk, rung)
     assert kitchen.heard == []
-    assert [letter["cause"].partition(":")[0] for letter in desk.letters()] == ["refused"]
+    assert [explained(letter).partition(":")[0] for letter in desk.letters()] == ["refused"]
 
 
 @pytest.mark.parametrize("timer", [None, [], "egg", {"id": {"$gt": ""}, "n": 0}, {"id": "x"}])
@@ -448,7 +448,7 @@ def test_a_timer_that_no_handler_is_for_is_given_up_until_there_is_one(
     say(desk, user, "soup 180")
     ring(desk, a_ring(database, "soup"))
     (letter,) = desk.letters()
-    assert (letter["cause"], letter["attempts"]) == ("handler: NoTimerHandler", 1)
+    assert (explained(letter), letter["attempts"]) == ("handler: NoTimerHandler", 1)
     kitchen.bot.timer("soup")(kitchen.fired)
     ring(desk, put_back(desk, letter))
     assert [event.name for event in kitchen.heard] == ["soup"]
@@ -474,7 +474,7 @@ def test_data_that_mongodb_cannot_hold_is_given_up_at_once(
     user, desk = sim.add_user("花子"), room(kitchen.bot)
     say(desk, user, "?")
     (letter,) = desk.letters()
-    assert (letter["cause"], letter["attempts"]) == ("handler: BotError: cannot be stored", 1)
+    assert (explained(letter), letter["attempts"]) == ("handler: BotError: cannot be stored", 1)
     assert database[SCHEDULE].count_documents({}) == 0
 
 
@@ -509,7 +509,7 @@ def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
         database.command({"collMod": SCHEDULE, "validator": {}})
     assert len(tried) == 2
     (letter,) = desk.letters()
-    assert letter["cause"] == "MongoDB refuses the row: 121"
+    assert explained(letter) == "MongoDB refuses the write: code 121"
     assert (letter["key"], letter["effect"]["timer"]) == (
         user.user_id,
         f"{CHANNEL}/{user.user_id}/egg",
@@ -532,7 +532,7 @@ def test_a_timer_of_a_conversation_that_lost_its_number_is_not_lost_without_a_wo
     database.conversations.delete_many({})
     say(desk, user, "egg 300")
     (letter,) = desk.letters()
-    assert letter["cause"] == "its row in schedule has a number above its conversation's"
+    assert explained(letter) == "its row in schedule has a number above its conversation's"
     assert (letter["effect"]["data"], the_row(database, "egg")["n"]) == ({"told": "egg 300"}, 2)
 
 

@@ -10,9 +10,10 @@ from pymongo.database import Database
 
 from jobworker.line.call_log import CallLog, people_of
 from jobworker.line.gate import current_ticket
-from jobworker.line.gate_order import Standing, Ticket, TurnClass
+from jobworker.line.gate_order import Standing, Ticket
 from jobworker.row_log import RowLog, RowWriter
 from linedesk.store.client import connect
+from linedesk.store.records.calls import TurnClass
 from tests.jobworker.line.test_gate import Hand
 from tests.jobworker.line.test_gate import hand as hand
 from tests.rows import rows_of

@@ -25,8 +25,9 @@ from jobworker.line import gate, rate_limits
 from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.client import LineClient
-from jobworker.line.gate_order import Standing, Ticket, TurnClass
+from jobworker.line.gate_order import Standing, Ticket
 from linedesk import Bot
+from linedesk.store.records.calls import TurnClass
 from linesim import Sim
 from tests.jobworker.line.test_breaker import SHORT
 from tests.jobworker.line.test_gate import Hand

@@ -26,8 +26,9 @@ from jobworker.handler_context import HandlerContext
 from jobworker.line import gate as gate_module
 from jobworker.line import side_call
 from jobworker.line.gate import Gate
-from jobworker.line.gate_order import Standing, Ticket, TurnClass
+from jobworker.line.gate_order import Standing, Ticket
 from jobworker.line.rate_limits import RateLimits
+from linedesk.store.records.calls import TurnClass
 from tests.waiting import eventually
 
 # By hand: one thread, a clock that the test moves, and steps that the test runs.

@@ -26,8 +26,8 @@ from jobworker.line.gate_order import (
     Standing,
     Ticket,
     TicketState,
-    TurnClass,
 )
+from linedesk.store.records.calls import TurnClass
 
 NEW, WAITING, GRANTED, CANCELLED, REFUSED = TicketState
 FREE, ARMED, HELD, CLOSED = GateState

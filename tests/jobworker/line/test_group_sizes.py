@@ -13,9 +13,9 @@ import linesim
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.group_sizes import GroupSizes
-from jobworker.line.month import sent_id
 from linedesk.operate.overview import Sent, sent_in
 from linedesk.store.documents import LEASES
+from linedesk.store.limits import sent_id
 from linesim import Sim
 from linesim.model.world import Group
 from tests.jobworker.line.test_quota import a_bot

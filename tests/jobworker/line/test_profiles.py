@@ -14,7 +14,7 @@ from jobworker.bot.talk import Talk
 from jobworker.line import profiles
 from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import BreakerState
-from jobworker.line.gate_order import Standing, Ticket, TurnClass
+from jobworker.line.gate_order import Standing, Ticket
 from jobworker.line.profiles import has_time, is_fresh, profile_of
 from jobworker.record.conversations import ConversationStore
 from linedesk import Bot
@@ -26,6 +26,7 @@ from linedesk.operate.conversation import (
 )
 from linedesk.store.documents import make_document
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.records.calls import TurnClass
 from linesim import Sim
 from tests.dispatcher.faults import failing
 from tests.jobworker.worker_harness import Room

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from jobworker.line.call_log import SentHere
-from jobworker.line.month import midnight, sent_id
 from linedesk.operate.overview import Sent, sent_in
+from linedesk.store.limits import midnight, sent_id
 
 # Five past midnight in Japan, on the 30th.
 NOW = datetime(2026, 11, 29, 15, 5, tzinfo=UTC)

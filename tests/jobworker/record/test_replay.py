@@ -11,11 +11,12 @@ import pytest
 from dispatcher.conversations.mailbox import GiveUp
 from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
-from jobworker.errors import MayArriveTwice
 from jobworker.record.dead_letters import anew, is_sound
 from linedesk import Bot
-from linedesk.operate.dead_letters import Replays, effect_again, event_again, replay_name
+from linedesk.operate.dead_letters import Replays, effect_again, event_again, explained, replay_name
 from linedesk.store.documents import Document
+from linedesk.store.records.effects import unproved_try
+from linedesk.store.records.letters import RELEASED
 from linesim import Sim
 from tests.jobworker.worker_harness import Room, a_send
 
@@ -24,8 +25,8 @@ NOW = datetime.now(UTC)
 NAME = "replay:E1/0:1"
 
 
-def sent_anew(given_up: Send, *, force: bool = False) -> Send:
-    effect = anew(given_up.as_document(), name=NAME, now=NOW, force=force)
+def sent_anew(given_up: Send) -> Send:
+    effect = anew(given_up.as_document(), name=NAME, now=NOW)
     return Send.from_document(effect)
 
 
@@ -45,10 +46,9 @@ def test_a_try_of_unknown_outcome_goes_under_its_own_key_while_line_keeps_it(
 ) -> None:
     tried = NOW - timedelta(hours=22, minutes=59)
     unknown = a_send(way=way, tried_at=tried, tried_as=way)
-    for force in (False, True):
-        send = sent_anew(unknown, force=force)
-        assert send.retry_key == unknown.retry_key
-        assert (send.tried_at, send.tried_as, send.way) == (tried, way, way)
+    send = sent_anew(unknown)
+    assert send.retry_key == unknown.retry_key
+    assert (send.tried_at, send.tried_as, send.way) == (tried, way, way)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,8 @@ def test_a_try_of_unknown_outcome_goes_under_its_own_key_while_line_keeps_it(
     ids=["a key that LINE forgets", "a reply has none", "that of a call for several stands apart"],
 )
 def test_a_try_that_cannot_be_proved_needs_force(unknown: Send) -> None:
-    with pytest.raises(MayArriveTwice):
-        sent_anew(unknown)
-    send = sent_anew(unknown, force=True)
+    assert unproved_try(unknown.as_document(), NOW) is not None
+    send = sent_anew(unknown)
     assert send.retry_key != unknown.retry_key
     assert (send.tried_at, send.tried_as, send.way) == (None, None, SendMethod.PUSH)
 
@@ -154,7 +153,7 @@ def test_a_replay_that_is_given_up_can_be_replayed_from_its_own_letter(
 
     def released(task: Any) -> Any:
         if task.name == document["eventId"]:
-            task.given_up_for = GiveUp("released", 1, datetime.now(UTC))
+            task.given_up_for = GiveUp(RELEASED, 1, datetime.now(UTC))
         return decide(task)
 
     if how == "released":
@@ -303,9 +302,9 @@ def test_an_effect_that_no_letter_has_is_refused_and_logged(
         desk.put_document(document)
     desk.until_quiet()
     assert texts(sim, user) == []
-    refused = [row["cause"] for row in desk.letters() if row["_id"] != letter["_id"]]
+    refused = [explained(row) for row in desk.letters() if row["_id"] != letter["_id"]]
     assert [cause.partition(":")[0] for cause in refused] == ["refused"] * 5
-    assert caplog.text.count("no dead letter under replay has one") == 5
+    assert caplog.text.count("refused: no_letter") == 5
     assert desk.figures()["deadLetters"]["event"] == 5
 
 

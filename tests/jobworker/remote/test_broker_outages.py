@@ -77,7 +77,7 @@ def test_a_server_that_takes_connections_and_says_nothing_ends_no_thread(
         broker = amqp.AmqpBroker([url], lambda body: None, leader=False, name="test")
         broker.start()
         try:
-            eventually(lambda: "AMQPConnectorStackTimeout" in broker.trouble())
+            eventually(lambda: "AMQPConnectorStackTimeout" in broker.why())
             assert not any(link.thread.dead for link in broker._links)
         finally:
             broker.stop()

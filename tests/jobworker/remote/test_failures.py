@@ -17,11 +17,12 @@ from jobworker.errors import WorkerAway
 from jobworker.remote.leader import Attempt
 from linedesk import Bot
 from linedesk.operate.acts import Acts
-from linedesk.operate.dead_letters import event_again
-from linedesk.runtime.status_row import UNACCEPTED
-from linedesk.store.control import NO_PAUSES, RELEASED, Control, Pause, Pauses, Scope
+from linedesk.operate.dead_letters import event_again, explained
+from linedesk.runtime.status_row import OTHER_VERSION, UNACCEPTED
+from linedesk.store.control import NO_PAUSES, Control, Pause, Pauses, Scope
 from linedesk.store.documents import name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
+from linedesk.store.records.letters import RELEASED, Cause
 from linedesk.store.timers import make_timer_document
 from tests.jobworker.remote.house import SHORT, House, out, states, until_working
 from tests.jobworker.remote.remote_room import leave
@@ -373,12 +374,12 @@ def test_the_version_of_most_threads_is_in_force_and_of_two_equal_ones_the_later
     old = [house.worker(a_bot("old"), name=f"old/{n}", threads=2) for n in range(2)]
     until_working(room, "old/0", "old/1")
     house.worker(a_bot("new"), name="new/0", threads=2)
-    eventually(lambda: states(room).get("new/0", "").startswith("another version"))
+    eventually(lambda: states(room).get("new/0", "") == OTHER_VERSION)
     room.says(user, "a")
     room.until_quiet()
     leave(old[0])
     until_working(room, "new/0")
-    assert states(room)["old/1"] == "another version of the bot is in force"
+    assert states(room)["old/1"] == OTHER_VERSION
     room.says(user, "b")
     room.until_quiet()
     assert house.texts(user) == ["old", "new"]
@@ -406,7 +407,7 @@ def test_a_timer_of_another_version_waits_for_it_without_a_try(house: House) -> 
     until_working(room, "old")
     (found,) = room.database.schedule.find()
     room.put_document(make_timer_document(found, accept_time=datetime.now(UTC)))
-    eventually(lambda: because(room) == "its handler is in another version of the bot")
+    eventually(lambda: because(room) == "other_bot_version")
     assert room.letters() == []
     leave(old)
     room.until_quiet()
@@ -429,7 +430,7 @@ def test_a_timer_that_no_version_has_is_given_up_at_once(house: House) -> None:
     room.put_document(make_timer_document(found, accept_time=datetime.now(UTC)))
     room.until_quiet()
     (letter,) = room.letters()
-    assert letter["cause"].startswith("handler: NoTimerHandler")
+    assert explained(letter).startswith("handler: NoTimerHandler")
 
 
 def test_a_worker_of_another_contract_gets_no_jobs(house: House) -> None:
@@ -437,7 +438,7 @@ def test_a_worker_of_another_contract_gets_no_jobs(house: House) -> None:
     there.out.change = lambda one: [{**one, "contract": 2} if one["type"] == "beat" else one]
     room = house.leader()
     house.worker(a_bot("of another contract"), there, name="other", threads=20)
-    eventually(lambda: states(room) == {"other": "speaks contract 2, needed is 1"})
+    eventually(lambda: states(room) == {"other": "other_contract"})
     room.says(user, "a")
     house.worker(a_bot("ours"), name="ours", threads=1)
     room.until_quiet()
@@ -495,7 +496,7 @@ def test_a_handler_that_does_not_return_is_ended_by_its_worker(house: House) -> 
     assert house.texts(user) == ["はい"]
     assert house.texts(other) == ["はい"]
     (letter,) = room.letters()
-    assert (letter["cause"], letter["attempts"]) == ("handler: did not return", 2)
+    assert (explained(letter), letter["attempts"]) == ("handler: did not return", 2)
     assert "gate.wait()" in letter["traceback"]
     assert worker.abandoned_total == 2
 
@@ -532,7 +533,7 @@ def test_an_event_released_while_its_job_is_out_is_a_dead_letter_and_no_answer(
     room.until_quiet()
     assert house.texts(user) == ["b"]
     (letter,) = room.letters()
-    assert (letter["_id"], letter["cause"]) == (name_of(first), RELEASED)
+    assert (letter["_id"], Cause.of(letter)) == (name_of(first), RELEASED)
     assert worker.abandoned_total == 1
     # It is replayed while its old handler still runs.
     again = event_again(letter, name="replay:x:1", now=datetime.now(UTC))
@@ -587,7 +588,7 @@ def test_without_a_worker_everything_waits_in_order_and_nothing_is_begun(house: 
     for text in "abcd":
         for user in users:
             room.says(user, text)
-    eventually(lambda: "no worker is connected" in room.desk.status())
+    eventually(lambda: "no worker connected" in room.desk.status())
     assert room.unfinished == 20
     # A thread may be at the look for outboxes still.
     eventually(lambda: room.pool.threads.busy() == 0)
@@ -596,7 +597,7 @@ def test_without_a_worker_everything_waits_in_order_and_nothing_is_begun(house: 
     room.until_quiet()
     assert "1 worker, 0 jobs out" in room.desk.status()
     leave(worker)
-    eventually(lambda: "no worker is connected" in room.desk.status())
+    eventually(lambda: "no worker connected" in room.desk.status())
     for user in users:
         room.says(user, "e")
     assert room.unfinished == 5
@@ -652,20 +653,20 @@ def test_an_idle_worker_is_kept_for_what_may_have_killed_two(house: House, *, co
 
     first = take("first")
     assert workers._told_places == 2
-    with pytest.raises(WorkerAway, match="a worker of its own"):
+    with pytest.raises(WorkerAway, match="needs_own_worker"):
         take("suspect", "one", "two")
     # The place that is free there is for none that would be sent away.
     assert workers._told_places == 1
-    with pytest.raises(WorkerAway, match="no worker is free"):
+    with pytest.raises(WorkerAway, match="no_worker_free"):
         take("other")
     workers.end(first)
     assert workers._told_places == 1
-    with pytest.raises(WorkerAway, match="no worker is free"):
+    with pytest.raises(WorkerAway, match="no_worker_free"):
         take("other")
     if comes:
         own = take("suspect", "one", "two")
         assert own.alone
-        with pytest.raises(WorkerAway, match="no worker is free"):
+        with pytest.raises(WorkerAway, match="no_worker_free"):
             take("other")
         assert workers._told_places == 1
         workers.end(own)

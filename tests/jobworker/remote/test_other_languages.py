@@ -16,6 +16,7 @@ import pytest
 from bson import Int64
 from pymongo.database import Database
 
+from linedesk.operate.dead_letters import explained
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
@@ -158,7 +159,7 @@ def test_an_error_of_a_program_becomes_a_dead_letter_with_its_traceback(
         room.says(user, "やあ")
         room.until_quiet()
     (letter,) = room.letters()
-    assert letter["cause"] in ("handler: LastingError", "handler: main.Lasting")
+    assert explained(letter) in ("handler: LastingError", "handler: main.Lasting")
     assert letter["attempts"] == 1
     assert "no further try would help" in letter["traceback"]
     assert texts(sim, user) == ["お客さん、1回目の「やあ」ですね。"]

@@ -90,9 +90,7 @@ def test_a_worker_without_rabbitmq_is_ready_and_says_what_it_waits_for(
 ) -> None:
     worker = start("amqp://guest:s3cret-word@127.0.0.1:1/")
     eventually(lambda: said.has("READY=1"), seconds=30)
-    eventually(
-        lambda: said.has("WATCHDOG=1") and "no connection to RabbitMQ" in said.status(), seconds=15
-    )
+    eventually(lambda: said.has("WATCHDOG=1") and "broker lost" in said.status(), seconds=15)
     assert "s3cret-word" not in str(said.messages)
     worker.terminate()
     assert worker.wait(30) == Exit.OK

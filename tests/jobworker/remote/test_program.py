@@ -19,6 +19,7 @@ from pymongo.database import Database
 from jobworker.remote import program
 from jobworker.remote.program import ProgramBot, ProgramFailed, WrongProgram
 from jobworker.remote.worker import WorkerProcess
+from linedesk.operate.dead_letters import explained
 from linesim import Sim
 from tests.jobworker.remote.remote_room import amqp, are_working, leave
 from tests.jobworker.worker_harness import Room
@@ -98,7 +99,7 @@ def test_an_invalid_line_of_a_program_is_a_failed_try_of_that_job_only(
     desk.until_quiet()
     (letter,) = desk.letters()
     assert letter["_id"] == odd["eventId"]
-    assert letter["cause"].startswith(f"handler: {cause}")
+    assert explained(letter).startswith(f"handler: {cause}")
     assert letter["attempts"] == attempts
     assert texts(sim, bob) == ["b"]
     assert texts(sim, alice) == ["a secret", "a"]
@@ -124,7 +125,7 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(
     desk.says(user, "b")
     desk.until_quiet()
     (letter,) = desk.letters()
-    assert letter["cause"] == "handler: did not return"
+    assert explained(letter) == "handler: did not return"
     assert texts(sim, user) == ["b"]
     for pid in map(int, pids.read_text().split()):
         eventually(lambda pid=pid: not is_alive(pid))
@@ -140,7 +141,7 @@ def test_a_program_that_starts_for_a_job_given_up_meanwhile_is_killed(
     pid = int(eventually(started.read_text))
     desk.until_quiet()
     (letter,) = desk.letters()
-    assert letter["cause"] == "handler: did not return"
+    assert explained(letter) == "handler: did not return"
     eventually(lambda: not is_alive(pid))
 
 

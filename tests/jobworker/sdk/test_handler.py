@@ -38,6 +38,7 @@ from jobworker.sdk.gated_client import is_send
 from jobworker.sdk.handler import SdkBot
 from linedesk import ApiClient, Bot, GateClosed, NotRunning
 from linedesk.bots.load import load_bot
+from linedesk.operate.dead_letters import explained
 from linedesk.settings.errors import SettingsError
 from linesim import Sim
 from linesim.model.world import Bubble
@@ -302,7 +303,7 @@ def test_a_handler_that_failed_after_a_send_becomes_a_dead_letter_at_once(
     assert (failing.runs, texts(sim, user)) == (1, ["送信"])
     (letter,) = eventually(desk.letters)
     assert letter["_id"] == document["eventId"]
-    assert letter["cause"].endswith(
+    assert explained(letter).endswith(
         ", after it had called LINE itself: another try would send twice"
     )
     assert letter["attempts"] == 1
@@ -322,7 +323,7 @@ def test_a_reply_of_unknown_outcome_is_made_again_since_its_token_works_once(
     desk.says(user, "一")
     desk.until_quiet()
     assert texts(sim, user) == ["一"]
-    causes = [letter["cause"] for letter in desk.letters()]
+    causes = [explained(letter) for letter in desk.letters()]
     assert causes == (["handler: ApiException"] if arrived else [])
 
 
@@ -396,7 +397,7 @@ def test_a_handler_that_hangs_after_a_send_is_not_run_again(room: Rooms, sim: Si
     assert abandon(desk) == 1
     desk.until_quiet()
     (letter,) = eventually(desk.letters)
-    assert letter["cause"].startswith("handler: did not return, after it had called LINE itself")
+    assert explained(letter).startswith("handler: did not return, after it had called LINE itself")
     go_on.set()
     eventually(lambda: raised)
     eventually(lambda: not desk.pool.threads.abandoned())

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from dispatcher.conversations.conversations import Conversation
 from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
-from jobworker.line.gate_order import TurnClass
 from jobworker.record.batches import ReadyBatch
 from jobworker.sending.batch import Batch
 from jobworker.sending.conversation_outbox import (
@@ -19,6 +18,7 @@ from jobworker.sending.conversation_outbox import (
     standing_of,
 )
 from jobworker.sending.verdict import CallOutcome
+from linedesk.store.records.calls import TurnClass
 from tests.jobworker.worker_harness import a_send
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)

@@ -26,9 +26,12 @@ from jobworker.record.conversations import FIRST_NUMBER, Outbound
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.outbox import Outbox
 from linedesk import Bot
+from linedesk.operate.dead_letters import explained
 from linedesk.store.documents import Document
 from linedesk.store.errors import REFUSED_WORDS, Replaced, StoreUnavailable
 from linedesk.store.records.effects import place_of
+from linedesk.store.records.letters import RELEASED
+from linedesk.store.records.waits import Why, code_of
 from linesim import Rule, Sim, Status
 from linesim.model.calls import Call
 from linesim.model.faults import BadMember, bad_request
@@ -289,7 +292,7 @@ def test_a_recipient_that_line_names_is_one_dead_letter(
         sim.behave()
     (letter,) = room.letters()
     assert letter["key"] == bad.user_id
-    assert letter["cause"].startswith("LINE refused it with 400: The property, to[2], in the")
+    assert explained(letter).startswith("LINE refused it with 400: The property, to[2], in the")
     assert letter["effect"].get("triedAt") is None
     assert [texts(sim, user) for user in users] == [[] if one is bad else ["同じ"] for one in users]
     assert ways(calls()) == {"multicast": 2}
@@ -543,7 +546,7 @@ def test_a_conversation_that_mongodb_refuses_to_claim_stops_no_other(
         database.command("collMod", "conversations", validator={})
     assert [texts(sim, user) for user in users] == [[], *[["同じ"]] * 3]
     (letter,) = room.letters()
-    assert (letter["key"], letter["cause"]) == (bad.user_id, f"{REFUSED_WORDS}: code 121")
+    assert (letter["key"], explained(letter)) == (bad.user_id, f"{REFUSED_WORDS}: code 121")
 
 
 def test_a_member_given_up_while_the_outcome_is_unknown_leaves_the_others(
@@ -554,12 +557,12 @@ def test_a_member_given_up_while_the_outcome_is_unknown_leaves_the_others(
     sim.close_next("multicast", accept=True)
     limits = SendLimits(first_pause_seconds=0.5, longest_pause_seconds=0.5)
     with Leader(database, sim, send_limits=limits) as room:
-        eventually(lambda: any("did not answer" in one["why"] for one in room.desk.waiting()))
+        eventually(lambda: any(code_of(one["why"]) == Why.NO_ANSWER for one in room.desk.waiting()))
         id_, effect_id = f"{CHANNEL}/{user.user_id}", f"{user.user_id}/0"
-        eventually(lambda: not room.desk.outcomes.give_up(id_, effect_id, cause="released"))
+        eventually(lambda: not room.desk.outcomes.give_up(id_, effect_id, cause=RELEASED))
         room.until_quiet()
     (letter,) = room.letters()
-    assert (letter["_id"], letter["cause"]) == (effect_id, "released")
+    assert (letter["_id"], explained(letter)) == (effect_id, "released by an operator")
     # It may have arrived, and no key of its own would keep a replay from arriving, too.
     assert (letter["effect"]["as"], letter["effect"]["retryKey"]) == ("multicast", None)
     assert letter["effect"]["triedAt"] is not None
@@ -656,7 +659,7 @@ def test_a_batch_of_unknown_outcome_ends_after_23_hours_in_letters_for_all(
     assert calls() == []
     letters = room.letters()
     assert {one["key"] for one in letters} == {user.user_id for user in users}
-    assert {one["cause"] for one in letters} == {"outcome unknown for 23 hours"}
+    assert {explained(one) for one in letters} == {"outcome unknown for 23 hours"}
     assert all(one["effect"]["triedAt"] and not one["effect"]["retryKey"] for one in letters)
 
 

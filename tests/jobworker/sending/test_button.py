@@ -44,6 +44,7 @@ from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_document
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import data_of
+from linedesk.store.records.letters import LATE
 from linesim import HandClock, Sim
 from linesim.model.events import standby
 from tests import line_openapi
@@ -284,7 +285,7 @@ def test_an_answer_is_no_part_of_a_push_that_goes_before_it() -> None:
     plan = box_of(late, an_answer(good=False)).plan(
         0.0, lambda path: 0.0, Budget(LateReplies(), left=0)
     )
-    assert plan == MakeLetters("late", ["place 0"])
+    assert plan == MakeLetters(LATE, ["place 0"])
 
 
 def test_an_answer_of_unknown_outcome_is_put_back_once_line_refuses_its_token() -> None:

@@ -14,7 +14,6 @@ import linesim
 from dispatcher.conversations.conversations import Conversation
 from jobworker.bot.talk import Talk
 from jobworker.effects import SendMethod
-from jobworker.line.month import day_of
 from jobworker.sending.conversation_outbox import (
     LIMITS,
     ConversationOutbox,
@@ -24,9 +23,12 @@ from jobworker.sending.conversation_outbox import (
     PendingSend,
     standing_of,
 )
-from jobworker.sending.late_replies import LATE, LateReplies
+from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.outcomes import Outcomes
 from linedesk import Bot
+from linedesk.operate.dead_letters import explained
+from linedesk.store.limits import day_of
+from linedesk.store.records.letters import LATE
 from linesim import Sim
 from tests.jobworker.worker_harness import SHORT_PAUSES, Room, a_send
 from tests.waiting import eventually
@@ -176,7 +178,7 @@ def test_a_moment_without_a_time_zone_is_refused(room: Rooms, sim: Sim) -> None:
     desk, user = room(bot), sim.add_user("花子")
     desk.says(user, "?")
     desk.until_quiet()
-    assert ["BotError" in letter["cause"] for letter in desk.letters()] == [True]
+    assert ["BotError" in explained(letter) for letter in desk.letters()] == [True]
 
 
 def test_in_a_used_up_month_pushes_take_no_turns_and_answers_continue(room: Rooms) -> None:
@@ -225,7 +227,7 @@ def test_a_push_of_unknown_outcome_rests_in_a_used_up_month(room: Rooms) -> None
         desk = room(bot, sim=poor)
         desk.says(poor.add_user("花子"), "?")
         eventually(lambda: desk.desk.line.quota.month.is_closed)
-        eventually(lambda: any("month's limit" in one["why"] for one in desk.desk.waiting()))
+        eventually(lambda: any(one["why"]["code"] == "months_limit" for one in desk.desk.waiting()))
         assert len(poor.calls_to("push")) <= 4
 
 

@@ -30,6 +30,7 @@ from jobworker.sending import conversation_outbox, outbox, outcomes, sender
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
+from linedesk.operate.dead_letters import explained
 from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
 from linedesk.store.documents import Document
@@ -188,7 +189,9 @@ def test_a_permanent_refusal_of_line_is_a_dead_letter(
         document = desk.says(user, "?")
         desk.until_quiet()
         (letter,) = [one for one in desk.letters() if one["_id"] == f"{document['eventId']}/0"]
-        assert letter["cause"] == f"LINE refused it with {status}: The request body has 1 error(s)"
+        assert (
+            explained(letter) == f"LINE refused it with {status}: The request body has 1 error(s)"
+        )
         # It shows a replay whether LINE may have had it.
         assert ("triedAt" in letter["effect"]) is (earlier is not None)
         assert texts(sim, user) == (["はい"] if earlier else [])
@@ -269,7 +272,7 @@ def test_a_reply_past_its_minute_does_not_even_try(room: Rooms, sim: Sim) -> Non
             lambda sim: sim.answer_next(
                 "multicast", 429, {"message": "You have reached your monthly limit."}
             ),
-            "quota",
+            "quota: the month's messages are used up",
         ),
     ],
 )
@@ -291,7 +294,7 @@ def test_a_refused_send_is_a_dead_letter_and_the_next_one_goes_out(
     assert texts(sim, user) == ["二"]
     (letter,) = desk.letters()
     assert letter["_id"] == f"{document['eventId']}/0"
-    assert (letter["cause"], letter["attempts"]) == (cause, 1)
+    assert (explained(letter), letter["attempts"]) == (cause, 1)
     assert letter["effect"]["messages"] == [{"type": "text", "text": "一"}]
     assert letter["effect"]["retryKey"]
 
@@ -612,7 +615,7 @@ def test_a_push_tried_a_day_ago_is_given_up_and_never_sent(
     desk.until_quiet()
     assert (len(sim.calls), texts(sim, user)) == (before, [])
     (letter,) = desk.letters()
-    assert (letter["_id"], letter["cause"]) == (send.id, "outcome unknown for 23 hours")
+    assert (letter["_id"], explained(letter)) == (send.id, "outcome unknown for 23 hours")
     assert letter["effect"]["triedAt"] is not None, "a replay has to ask"
 
 
@@ -843,7 +846,7 @@ def test_a_message_on_which_line_always_fails_ends_as_a_dead_letter(room: Rooms,
     desk.until_quiet()
     (letter,) = desk.letters()
     # A definite refusal is no failed try, and there may be any number of them.
-    assert (letter["cause"], letter["attempts"]) == ("no verdict of LINE's in 4 tries", 5)
+    assert (explained(letter), letter["attempts"]) == ("no verdict of LINE's in 4 tries", 5)
     assert letter["effect"]["triedAt"] is not None
     assert texts(sim, user) == []
 
@@ -859,5 +862,5 @@ def test_a_send_that_line_never_had_waits_three_days_and_no_longer(
     desk.until_quiet()
     assert (texts(sim, young), texts(sim, old)) == (["こんにちは"], [])
     (letter,) = desk.letters()
-    assert (letter["_id"], letter["cause"]) == (old.user_id, "not sent within 3 days")
+    assert (letter["_id"], explained(letter)) == (old.user_id, "not sent within 3 days")
     assert letter["attempts"] == 0

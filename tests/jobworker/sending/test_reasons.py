@@ -12,7 +12,7 @@ from pymongo.database import Database
 from jobworker.bot.talk import Talk
 from linedesk import Bot
 from linedesk.operate.calls import Wanted, newest_calls
-from linedesk.operate.dead_letters import Choice, found, summary
+from linedesk.operate.dead_letters import Choice, explained, found, summary
 from linedesk.operate.events.story import tell
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
@@ -73,7 +73,7 @@ def test_a_refusal_that_quotes_what_a_person_wrote_is_kept_without_it(
     (call,) = pushes(database, desk)
     assert call["reason"] == {"message": "*** may not get *** at ***", "details": []}
     (letter,) = desk.letters()
-    assert letter["cause"] == "LINE refused it with 403: *** may not get *** at ***"
+    assert explained(letter) == "LINE refused it with 403: *** may not get *** at ***"
     assert "cake.example" not in caplog.text
 
 

@@ -19,6 +19,8 @@ from jobworker.sending.verdict import (
     judge,
     outlived,
 )
+from linedesk.operate.text import known
+from linedesk.store.records.letters import NOT_SENT, OUTCOME_UNKNOWN, Cause
 from tests.jobworker.worker_harness import a_send
 
 ACCEPTED = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -232,7 +234,7 @@ def test_the_meaning_of_an_answer(case: Case) -> None:
     assert outcome.ending is case.ending
     assert (outcome.stands, outcome.token_used_up) == (case.stands, case.used_up)
     # LINE's own reason, if any, follows the colon.
-    cause = outcome.cause.partition(":")[0]
+    cause = known(outcome.cause).partition(":")[0]
     assert ("".join(outcome.refused), cause) == (case.refused, case.cause)
     assert (outcome.narrower, outcome.unproved) == (case.narrower, case.unproved)
     assert outcome.wait_seconds == case.waits
@@ -244,7 +246,7 @@ def test_the_meaning_of_an_answer(case: Case) -> None:
 def test_the_cause_has_line_s_reason() -> None:
     refusal = naming("messages[0].text")
     outcome = judge(called(PUSH, 1), refusal, reply_unknown=ReplyUnknown.PUSH)
-    assert outcome.cause == (
+    assert known(outcome.cause) == (
         "LINE refused it with 400: The request body has 1 error(s): messages[0].text May not be "
         "empty"
     )
@@ -259,7 +261,7 @@ def test_a_call_of_unknown_outcome_is_repeated_for_as_long_as_line_keeps_its_key
 ) -> None:
     call = called(way, 1).call
     assert outlived(call.at, SOON + timedelta(hours=22, minutes=59)) is None
-    assert outlived(call.at, SOON + timedelta(hours=23)) == "outcome unknown for 23 hours"
+    assert outlived(call.at, SOON + timedelta(hours=23)) == OUTCOME_UNKNOWN
 
 
 REPLAYED = a_send(at=ACCEPTED, tried_at=ACCEPTED - timedelta(hours=20), tried_as=PUSH)
@@ -268,13 +270,11 @@ REPLAYED = a_send(at=ACCEPTED, tried_at=ACCEPTED - timedelta(hours=20), tried_as
 @pytest.mark.parametrize(
     ("send", "now", "cause"),
     [
-        pytest.param(
-            a_send(at=ACCEPTED), ACCEPTED + timedelta(days=3), "not sent within 3 days", id="a push"
-        ),
+        pytest.param(a_send(at=ACCEPTED), ACCEPTED + timedelta(days=3), NOT_SENT, id="a push"),
         pytest.param(
             a_send(at=ACCEPTED, way=REPLY, token=TOKEN, token_from=ACCEPTED),
             ACCEPTED + timedelta(days=3),
-            "not sent within 3 days",
+            NOT_SENT,
             id="a reply",
         ),
         pytest.param(
@@ -292,12 +292,14 @@ REPLAYED = a_send(at=ACCEPTED, tried_at=ACCEPTED - timedelta(hours=20), tried_as
         pytest.param(
             REPLAYED,
             ACCEPTED + timedelta(hours=3),
-            "outcome unknown for 23 hours",
+            OUTCOME_UNKNOWN,
             id="a replay whose key LINE may have forgotten",
         ),
     ],
 )
-def test_a_send_that_is_too_old_to_be_called(send: Send, now: datetime, cause: str | None) -> None:
+def test_a_send_that_is_too_old_to_be_called(
+    send: Send, now: datetime, cause: Cause | None
+) -> None:
     assert expired(send, now) == cause
 
 

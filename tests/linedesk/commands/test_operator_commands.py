@@ -156,7 +156,7 @@ def test_status_tells_who_waits_by_class_and_how_many_sends_a_call_carries(
 def test_a_dead_letter_is_told_with_what_its_cause_means(run: Run, database: Database[Any]) -> None:
     letter = {"_id": "E9/0", "channel": "main", "key": HANAKO, "cause": "late"}
     database.deadletters.insert_one({**letter, "lastAt": NOW, "effect": {"way": "reply"}})
-    meaning = explained("late")
+    meaning = explained({"cause": "late"})
     assert meaning.startswith("late: ")
     shown = run("dead", "show", "E9/0").stdout
     assert meaning in shown

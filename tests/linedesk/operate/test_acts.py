@@ -13,6 +13,7 @@ from pymongo.database import Database
 from linedesk.operate.acts import Acts, Audit, Head, heads, newest, only
 from linedesk.operate.errors import NotDone, NotReplayed
 from linedesk.operate.events.rows import present_leader
+from linedesk.operate.text import known
 from linedesk.store.client import Client, connect
 from linedesk.store.control import Scope
 from linedesk.store.documents import Document
@@ -137,8 +138,8 @@ def test_a_refused_act_says_why(own: Database[Any], acts: Acts) -> None:
     with pytest.raises(RecvqClosed):
         acts.replay(letter, again=True)
     first, second = (row["outcome"] for row in rows(own))
-    assert first.startswith("refused: it was replayed at ")
-    assert second.startswith("refused: ")
+    assert known(first).startswith("refused: it was replayed at ")
+    assert "recvq does not exist" in known(second)
     assert own.list_collection_names(filter={"name": "recvq"}) == []
 
 
@@ -210,7 +211,7 @@ def test_a_stuck_send_and_a_stuck_event_are_told_apart(own: Database[Any]) -> No
     own.status.insert_one(a_dispatcher(now=datetime.now(UTC), waiting=[waiting]))
     (head,) = heads(own, "main", HANAKO)
     assert (head.kind, head.id) == ("send", "01E/0")
-    assert head.why == "2 wait in its outbox; the first: tried, of unknown outcome"
+    assert known(head.why) == "2 wait in its outbox; the first: tried, of unknown outcome"
     assert head.named == {"effectId": "01E/0"}
     event = Head("event", "01E", "")
     assert only([event, head], "send") is head

@@ -13,7 +13,7 @@ from pymongo.database import Database
 from linedesk.operate.acts import Head, OperatorControl, heads
 from linedesk.operate.calls import Wanted, newest_calls
 from linedesk.operate.conversation import read_conversation
-from linedesk.operate.dead_letters import ids_in, letter_groups, where_failed
+from linedesk.operate.dead_letters import Choice, found, ids_in, letter_groups, where_failed
 from linedesk.operate.events.lists import counted, events_between, events_of
 from linedesk.operate.events.story import tell
 from linedesk.operate.events.verdict import Result
@@ -314,7 +314,31 @@ def test_letters_without_a_cause_are_a_group_that_can_be_replayed(database: Data
     database.deadletters.insert_many([a_letter("01A", cause=None), a_letter("01B", cause="")])
     (group,) = letter_groups(database)
     assert (group.count, group.explained) == (2, "no cause given")
-    assert sorted(ids_in(database, group.cause, group.where, until=now())) == ["01A", "01B"]
+    assert sorted(ids_in(database, str(group.cause), group.where, until=now())) == ["01A", "01B"]
+
+
+@pytest.mark.parametrize(
+    ("part", "ids"),
+    [
+        ("line_refused", ["01A", "01B"]),
+        ("LINE refused it", ["01A", "01B", "01OLD"]),
+        ("with 403", ["01B"]),
+        ('"status": 400', ["01A"]),
+        ("not there", []),
+    ],
+)
+def test_a_cause_is_found_by_its_code_its_line_and_what_is_said(
+    database: Database[Any], part: str, ids: list[str]
+) -> None:
+    """Also in the letters of earlier releases, which have a sentence."""
+    coded = [
+        a_letter(name, cause="line_refused", about={"status": status})
+        for name, status in (("01A", 400), ("01B", 403))
+    ]
+    old = a_letter("01OLD", cause="LINE refused it with 400: no")
+    database.deadletters.insert_many([*coded, old])
+    rows = found(database.deadletters, Choice(cause=part))
+    assert sorted(row["_id"] for row in rows) == ids
 
 
 # The events of a conversation.

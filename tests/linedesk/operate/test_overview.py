@@ -11,7 +11,6 @@ import pytest
 from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
-from jobworker.line.month import TOKYO
 from linedesk.commands.screen import sections
 from linedesk.operate.format import local
 from linedesk.operate.health import (
@@ -33,6 +32,7 @@ from linedesk.operate.overview import (
 from linedesk.store.client import Client, connect
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
+from linedesk.store.limits import TOKYO
 from tests.dispatcher.faults import failing
 from tests.linedesk.operate.hand import HANAKO, NOW, a_call, a_desk, a_dispatcher, a_row, ago
 
@@ -229,10 +229,10 @@ def test_a_process_that_crashed_a_thousand_times_hides_no_other(database: Databa
 
 
 def test_the_word_of_a_process_follows_the_age_of_its_row() -> None:
-    [late] = overview(a_dispatcher(silent=4, words="holds the lease since 12:00 UTC")).processes
-    assert (late.state, late.words, late.is_fresh) == ("silent", "", True)
-    [timely] = overview(a_dispatcher(silent=2)).processes
-    assert (timely.state, timely.words) == ("working", "fine")
+    [late] = overview(a_dispatcher(silent=4, why={"code": "scanning recvq"})).processes
+    assert (late.state, late.why, late.is_fresh) == ("silent", None, True)
+    [timely] = overview(a_dispatcher(silent=2, state="waiting", why={"code": "?"})).processes
+    assert (timely.state, timely.why) == ("waiting", {"code": "?"})
 
 
 def test_a_process_that_hangs_beside_others_is_found() -> None:

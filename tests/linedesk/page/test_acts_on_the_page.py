@@ -14,6 +14,7 @@ import requests
 from pymongo.database import Database
 
 from linedesk.operate.acts import Acts, OperatorControl
+from linedesk.operate.text import known
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
@@ -137,13 +138,13 @@ def test_a_replay_into_a_paused_conversation_says_that_it_waits(
 @pytest.mark.parametrize(
     ("came", "words"),
     [
-        (f"the event {EVENT} is a dead letter", f"Released: the event {EVENT} is a dead letter"),
-        ("nothing was stuck any more", "Not released: nothing was stuck any more"),
+        ({"code": "event_is_letter", "id": EVENT}, f"Released: the event {EVENT} is a dead letter"),
+        ({"code": "nothing_stuck"}, "Not released: nothing was stuck any more"),
         (None, "It has not confirmed yet"),
     ],
 )
 def test_a_release_reports_what_the_dispatcher_confirms(
-    full: Rows, browser: requests.Session, came: str | None, words: str
+    full: Rows, browser: requests.Session, came: dict[str, str] | None, words: str
 ) -> None:
     def dispatch() -> None:
         control = OperatorControl(full)
@@ -158,7 +159,7 @@ def test_a_release_reports_what_the_dispatcher_confirms(
         assert words in post(browser, url, "/release", **form)
         thread.join(20)
         page = unescape(browser.get(f"{url}/conversation/main/{USER}").text)
-        assert (came or "not confirmed by a dispatcher yet") in page
+        assert (known(came) if came else "not confirmed by a dispatcher yet") in page
 
 
 def test_a_release_whose_outcome_cannot_be_read_is_not_called_done(

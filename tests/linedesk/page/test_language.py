@@ -18,7 +18,7 @@ from pymongo.database import Database
 from linedesk import page as web
 from linedesk.operate.acts import Acts, OperatorControl
 from linedesk.operate.errors import NotReplayed
-from linedesk.operate.known import known
+from linedesk.operate.text import known
 from linedesk.page.format import LONGEST_ID, code
 from linedesk.page.page_context import SCRIPT_TEXTS, Console
 from linedesk.runtime import language
@@ -146,28 +146,21 @@ def busy(database: Rows) -> None:
         {"role": "frontdesk"},
         {
             "$set": {
-                "words": "48,213 events accepted · 12.4/s · 3 requests refused · spool empty",
                 "figures.spoolDocuments": 3,
                 "figures.spoolOldestSeconds": 70.0,
                 "perSecond.refusedRequests": {"store": 2.0, "signature": 1.0},
             }
         },
     )
-    database.status.update_many(
-        {"role": "dispatcher"},
-        {
-            "$set": {
-                "words": "12.1 events/s · 14 in hand · holds the lease since 2026-11-24 11:00 UTC"
-            }
-        },
-    )
+    why = {"code": "scanning recvq", "since": datetime(2026, 11, 24, 11, tzinfo=UTC)}
+    database.status.update_many({"role": "dispatcher"}, {"$set": {"why": why}})
     timer = {"_id": f"main/{USER}/remind", "channel": "main", "key": USER, "setBy": EVENT}
     every = {"at": "07:30", "tz": "Asia/Tokyo"}
     database.schedule.insert_one({**timer, "runAt": a_day.moment(-400), "every": every})
     control = OperatorControl(database)
     control.pause(Scope("main", GROUP), by="yamada", why="様子を見る")
     control.pause(Scope("main", None), by="yamada", why="様子を見る")
-    refused = "refused: it was dropped meanwhile"
+    refused = {"code": "refused", "reason": {"code": "dropped_meanwhile"}}
     database[AUDIT].insert_many(
         {"at": datetime.now(UTC), "by": "yamada", "via": "page", "act": act, "on": on, "why": ""}
         | {"outcome": outcome}
@@ -276,7 +269,7 @@ def test_json_and_the_audit_are_english_for_a_japanese_reader(database: Rows) ->
         with pytest.raises(NotReplayed, match="その間に破棄されました"):
             Acts(database, by="yamada", via="page").replay("gone")
         (row,) = database[AUDIT].find()
-    assert row["outcome"] == "refused: it was dropped meanwhile"
+    assert row["outcome"] == {"code": "refused", "reason": {"code": "dropped_meanwhile"}}
 
 
 def test_a_moment_within_japanese_is_in_the_readers_zone() -> None:

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from pymongo.database import Database
 
-from jobworker.line.month import sent_id
 from linedesk.store.client import Client, connect
+from linedesk.store.limits import sent_id
 from tests.frontdesk.cut_line import Gate
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import USER
@@ -170,7 +170,7 @@ def test_while_line_fails_the_page_shows_what_waits_and_the_next_try(
 ) -> None:
     row = a_day.dispatcher_row()
     waits = {"channel": "main", "eventId": a_day.EVENT, "effectId": f"{a_day.EVENT}/0", "sends": 2}
-    why = "a send waits: LINE fails, and linedesk tries a single call now and then"
+    why = {"code": "line_fails"}
     row["waiting"] = [{**waits, "key": USER, "why": why, "since": a_day.moment(125)}]
     row["figures"] |= {
         "queueDocuments": 0,
@@ -254,7 +254,7 @@ def test_restarts_deploys_pauses_and_gaps_are_marked_on_the_curves(
 
 
 def test_a_killed_dispatcher_does_not_stay_working(open_page: Open, full: Full) -> None:
-    lease = {"words": "holds the lease since 2026-01-02 00:26 UTC", "at": a_day.moment(5)}
+    lease = {"why": {"code": "scanning recvq"}, "at": a_day.moment(5)}
     full.status.update_one({"role": "dispatcher"}, {"$set": lease})
     others = {"role": {"$ne": "dispatcher"}}
     full.status.update_many(others, {"$set": {"at": a_day.moment(-600)}})
@@ -262,7 +262,7 @@ def test_a_killed_dispatcher_does_not_stay_working(open_page: Open, full: Full) 
     row = page.locator("#processes tr", has_text="dispatcher").inner_text()
     assert "silent" in row
     assert "working" not in row
-    assert "lease" not in row
+    assert "recvq" not in row
 
 
 # One zone, and selected text.
@@ -285,8 +285,8 @@ def test_the_page_shows_what_the_month_has_used_and_by_what(open_page: Open, ful
 
 
 def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: Full) -> None:
-    words = "holds the lease since 2026-01-02 00:26 UTC"
-    full.status.update_many({}, {"$set": {"words": words, "at": a_day.moment(-600)}})
+    why = {"code": "scanning recvq", "since": datetime(2026, 1, 2, 0, 26, tzinfo=UTC)}
+    full.status.update_many({}, {"$set": {"why": why, "at": a_day.moment(-600)}})
     full.control.insert_one(
         {
             "_id": "pause/main/U9",
@@ -302,7 +302,7 @@ def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: F
         assert page.locator("#zone").inner_text().startswith("Times in America/New_York (UTC-")
         processes = page.locator("#processes").inner_text()
         # Within texts as well: of a status line, and of a problem.
-        assert "holds the lease since 2026-01-01 19:26\n" in f"{processes}\n".replace("\t", "\n")
+        assert "scanning recvq since 2026-01-01 19:26\n" in f"{processes}\n".replace("\t", "\n")
         assert "U9 since 2026-06-30 21:02:03" in page.locator(".wrongs").inner_text()
         at = full.history.find_one({}, sort=[("at", -1)])
         assert at is not None

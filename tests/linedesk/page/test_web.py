@@ -27,6 +27,7 @@ from linedesk.store.control import Scope
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import place_of
+from linedesk.store.records.waits import code_of
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import EVENT, SECRET_TEXT, USER
 from tests.linedesk.operate.serving import served
@@ -102,7 +103,7 @@ def made_hostile(database: Rows) -> None:
     database.jobs.update_many({}, {"$set": {"error": HOSTILE, "outcome": "failed"}})
     row = {"channel": "main", "key": USER, "why": HOSTILE, "eventId": HOSTILE, "documents": 1}
     waiting = {**row, "since": a_day.moment(100)}
-    told = {"waiting": [waiting], "words": HOSTILE, "threads": [{**waiting, "name": HOSTILE}]}
+    told = {"waiting": [waiting], "why": HOSTILE, "threads": [{**waiting, "name": HOSTILE}]}
     database.status.update_many({"role": "dispatcher"}, {"$set": told})
     for scope in (Scope("main"), Scope("main", USER), Scope()):
         OperatorControl(database).pause(scope, by=HOSTILE, why=HOSTILE)
@@ -380,7 +381,7 @@ def test_letters_are_replayed_and_dropped_once_it_was_confirmed(
         dropped = post(browser, url, "/letters/drop", id=ids[2:])
         assert "1 dead letter dropped" in dropped.text
         assert full.deadletters.count_documents({}) == 2
-        outcomes = [(row["act"], row["outcome"][:7]) for row in full.audit.find()]
+        outcomes = [(row["act"], code_of(row["outcome"])) for row in full.audit.find()]
         assert outcomes == [
             *(("replay", "done"), ("replay", "done"), ("replay", "refused"), ("drop", "done")),
         ]

@@ -170,9 +170,9 @@ def test_a_release_takes_the_place_of_an_earlier_one(database: Database[Document
     database[CONTROL].update_one({"_id": first.id}, {"$set": {"at": earlier}})
     (first,) = control.orders().releases
     second = control.release("main", "U1", {"effectId": "E0/0"}, by="hanako")
-    control.finish(first, NOTHING_STUCK)
+    control.finish(first, {"code": NOTHING_STUCK})
     assert control.orders().releases == (second,)
-    assert control.outcome_of(first) == "another release has replaced it"
+    assert control.outcome_of(first) == {"code": "release_replaced"}
     assert control.outcome_of(second) is None
 
 
@@ -186,14 +186,14 @@ def test_the_result_of_a_release_is_read_from_the_database(database: Database[Do
     conversation = {"_id": "main/U1"}
     sends = [{"id": name, "type": "send"} for name in ("E1", "E1/0")]
     database[CONVERSATIONS].insert_one(conversation | stored(sends))
-    assert control.came_of(of_send) == NOTHING_STUCK
+    assert control.came_of(of_send) == {"code": NOTHING_STUCK}
     letters = [{**one, "type": "deadletter"} for one in sends]
     database[CONVERSATIONS].replace_one(conversation, stored(letters))
     assert control.came_of(of_event) is None
     database[DEADLETTERS].insert_many([{"_id": "E1"}, {"_id": "E1/0"}])
     database[CONVERSATIONS].replace_one(conversation, stored([]))
-    assert control.came_of(of_event) == "the event E1 is a dead letter"
-    assert control.came_of(of_send) == "the send E1/0 is a dead letter"
+    assert control.came_of(of_event) == {"code": "event_is_letter", "id": "E1"}
+    assert control.came_of(of_send) == {"code": "send_is_letter", "id": "E1/0"}
 
 
 # After an election.

@@ -26,6 +26,7 @@ from linedesk.store.records import (
 from linedesk.store.records.audit import begun_row, ended
 from linedesk.store.records.calls import CallRecord
 from linedesk.store.records.leases import NEVER_HELD, LeaseRecord
+from linedesk.store.records.letters import HANDLER, Cause
 
 ROOT = Path(__file__).parents[4]
 RECORDS = (audit, calls, conversations, effects, events, letters, runs, timers)
@@ -102,14 +103,15 @@ def test_the_row_of_the_lease_is_made_as_ever() -> None:
 
 def test_the_letter_of_an_event_is_stored_as_ever() -> None:
     document = {"_id": 1, "eventId": "E1", "channel": "main", "key": "U1", "event": {}}
-    effect = of_event(document, GiveUp("handler: E", 3, AT, "T"))
+    effect = of_event(document, GiveUp(Cause(HANDLER, {"error": "E"}), 3, AT, "T"))
     stored = {
         "id": "E1",
         "type": "deadletter",
         "channel": "main",
         "key": "U1",
         "document": document,
-        "cause": "handler: E",
+        "cause": HANDLER,
+        "about": {"error": "E"},
         "traceback": "T",
         "attempts": 3,
         "firstAt": AT,
@@ -122,14 +124,15 @@ def test_the_letter_of_an_event_is_stored_as_ever() -> None:
 
 def test_the_letter_of_a_send_is_stored_as_ever() -> None:
     send = {"id": "E1/0", "type": "send", "at": AT}
-    effect = of_effect(send, "main/U1", cause="LINE refused it", attempts=1)
+    effect = of_effect(send, "main/U1", cause=Cause("line_refused", {"status": 400}), attempts=1)
     stored = {
         "id": "E1/0",
         "type": "deadletter",
         "channel": "main",
         "key": "U1",
         "effect": send,
-        "cause": "LINE refused it",
+        "cause": "line_refused",
+        "about": {"status": 400},
         "traceback": None,
         "attempts": 1,
         "firstAt": AT,
