@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response
-from starlette.datastructures import FormData, UploadFile
 
 from linedesk.operate.acts import Acts, Head, Kind, OperatorControl, heads
 from linedesk.operate.conversation import names_of
@@ -30,8 +30,7 @@ from linedesk.page.page_context import PageContext, Said, own_path
 from linedesk.page.view_models import choices_of
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.store.control import NOTHING_STUCK, Release, Scope
-from linedesk.store.documents import Document
+from linedesk.store.control import NOTHING_STUCK, Scope
 from linedesk.store.records.waits import code_of
 
 UNKNOWN = mark(
@@ -52,9 +51,9 @@ MOST_COUNTED = 10
 def act_routes(context: PageContext) -> APIRouter:
     """Return the routes of pauses and releases."""
     router = APIRouter()
-    acts: dict[str, Write] = {"/pause": _pause, "/resume": _resume, "/release": _release}
-    for path, write in acts.items():
-        router.add_api_route(path, doing(context, _in_one_step(write)), methods=["POST"])
+    acts = {"/pause": _in_one_step(_pause), "/resume": _in_one_step(_resume), "/release": _release}
+    for path, act in acts.items():
+        router.add_api_route(path, doing(context, act), methods=["POST"])
     shown = APIRouter(dependencies=[Depends(context.everything_paused)])
 
     @shown.get("/release")
@@ -72,115 +71,60 @@ def act_routes(context: PageContext) -> APIRouter:
         told |= {"every": REFRESH_SECONDS, "everything": _(EVERYTHING)}
         return context.page(request, "pauses.html", told)
 
-    @router.get("/unsure")
-    async def unsure(request: Request, back: str = "/") -> Response:
-        return context.page(request, "unsure.html", {"back": own_path(back)})
-
     router.include_router(shown)
     return router
 
 
+@dataclass(frozen=True)
 class RequestedAct:
-    """A form from one of our pages, and its visitor."""
+    """A form from one of our pages, with the acts of its visitor."""
 
-    def __init__(self, by: str, form: FormData) -> None:
-        self.by = by
-        """The visitor's name, for the audit."""
-        self._form = form
+    context: PageContext
+    acts: Acts
+    fields: Mapping[str, str]
+    ids: Sequence[str]
+    """The values of `id`, which a form may have more than once."""
 
     def word(self, name: str) -> str:
         """Return a field without blanks around it; empty where it is missing."""
-        value = self._form.get(name, "")
-        return "" if isinstance(value, UploadFile) else value.strip()
-
-    def words(self, name: str) -> list[str]:
-        """Return all values of a repeated field."""
-        return [value for value in self._form.getlist(name) if isinstance(value, str)]
-
-    @property
-    def back(self) -> str:
-        """The page to show afterwards."""
-        return self.word("back") or "/"
-
-    @property
-    def fields(self) -> list[tuple[str, str]]:
-        """All fields, to show the form again."""
-        items = self._form.multi_items()
-        return [(name, value) for name, value in items if isinstance(value, str)]
+        return self.fields.get(name, "").strip()
 
 
-Write = Callable[[Acts, RequestedAct, PageContext], str | Release]
-"""Writes to MongoDB; returns the message, or the ordered release. Raises ConsoleError."""
-Act = Callable[[Acts, RequestedAct, PageContext], Awaitable[str | Said | Release]]
-"""Does the same through the context, in one step or more. Raises ConsoleError, Away."""
+Act = Callable[[RequestedAct], Awaitable[Said]]
+"""Writes to MongoDB through the context, in one step or more. Raises ConsoleError, Away."""
 
 
-def _in_one_step(write: Write) -> Act:
-    async def act(acts: Acts, requested: RequestedAct, context: PageContext) -> str | Release:
-        return await context.act(lambda: write(acts, requested, context))
+def _in_one_step(write: Callable[[RequestedAct], str]) -> Act:
+    async def act(requested: RequestedAct) -> Said:
+        return Said(await requested.context.act(lambda: write(requested)))
 
     return act
-
-
-async def requested_act(request: Request) -> RequestedAct:
-    """Read a form."""
-    form = await request.form(max_files=0, max_fields=2 * MOST_LETTERS)
-    return RequestedAct(visitor_of(request).name, form)
 
 
 def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Response]]:
     """Return the handler of a form: act, and show the outcome."""
 
     async def do(request: Request) -> Response:
-        requested = await requested_act(request)
-        acts = Acts(context.acting, by=requested.by, via="page")
+        form = await request.form(max_files=0, max_fields=2 * MOST_LETTERS)
+        items = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+        acts = Acts(context.acting, by=visitor_of(request), via="page")
+        ids = [value for name, value in items if name == "id"]
+        requested = RequestedAct(context, acts, dict(items), ids)
+        back = requested.word("back")
         try:
-            said = await _said(context, acts, await act(acts, requested, context))
+            said = await act(requested)
         except ConsoleError as error:
-            problems = "; ".join(error.problems)
-            said = Said(problems, well=False, typed=dict(requested.fields))
+            said = Said("; ".join(error.problems), well=False, typed=requested.fields)
         except Away as error:
-            if not error.refused:
-                words = _(UNKNOWN).format(problem=known(str(error)))
-                return context.unsure(requested.back, Said(words, well=False))
             said = Said(known(str(error)), well=False)
-        return context.back(requested.back, said)
+            if not error.refused:
+                # The visitor's own page may need MongoDB.
+                said = replace(said, words=_(UNKNOWN).format(problem=said.words))
+                told = {"said": said, "back": own_path(back)}
+                return context.page(request, "unsure.html", told, status=503)
+        return context.back(back, said)
 
     return do
-
-
-async def _said(context: PageContext, acts: Acts, came: str | Said | Release) -> Said:
-    if isinstance(came, Release):
-        return await _outcome(context, acts, came)
-    return came if isinstance(came, Said) else Said(came)
-
-
-async def _outcome(context: PageContext, acts: Acts, release: Release) -> Said:
-    """Wait for a release's outcome, for a bounded time, and return the message."""
-    page = f"/conversation/{quote(release.channel, safe='')}/{quote(release.key, safe='')}"
-    try:
-        came = await _confirmed(context, acts, release)
-        asked = _("The dispatcher is asked to release {id}. It has not confirmed yet")
-        asked = asked.format(id=release.name)
-    except Away as error:
-        came = None
-        asked = _("The dispatcher is asked to release {id}. The outcome is not known: {problem}")
-        asked = asked.format(id=release.name, problem=known(str(error)))
-    if came is None:
-        return Said(asked, well=None, link=(page, _("The conversation's page shows the outcome")))
-    if code_of(came) == NOTHING_STUCK:
-        return Said(_("Not released: nothing was stuck any more"), well=False)
-    return Said(_("Released: {outcome}").format(outcome=known(came)))
-
-
-async def _confirmed(context: PageContext, acts: Acts, release: Release) -> Document | str | None:
-    """Return the outcome; None where no dispatcher confirms it in time. Raises Away."""
-    until = time.monotonic() + OUTCOME_SECONDS
-    while (came := await context.act(lambda: acts.came(release))) is None:
-        if time.monotonic() > until:
-            return None
-        await asyncio.sleep(POLL_SECONDS)
-    return came
 
 
 def _paused(database: Any, own_channel: str) -> dict[str, Any]:
@@ -201,48 +145,46 @@ def _paused(database: Any, own_channel: str) -> dict[str, Any]:
     }
 
 
-def _scope(requested: RequestedAct, context: PageContext) -> Scope:
+def _scope(requested: RequestedAct) -> Scope:
     channel, key = requested.word("channel"), requested.word("key")
     if "/" in channel:
         raise ConsoleError(Phrase(mark("a channel's name has no slash")))
-    return Scope(channel or (context.console.channel if key else None), key or None)
+    return Scope(channel or (requested.context.console.channel if key else None), key or None)
 
 
-def _pause(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
-    scope = _scope(requested, context)
+def _pause(requested: RequestedAct) -> str:
+    scope, database = _scope(requested), requested.context.acting
     if scope.key is None:
-        _require_pausable(scope, requested, context)
+        _require_pausable(scope, requested)
     if scope.channel is not None and scope.key is not None:
         # The operator may have typed a name, or the start of an id.
-        scope = Scope(scope.channel, key_of(context.acting, scope.key, channel=scope.channel))
+        scope = Scope(scope.channel, key_of(database, scope.key, channel=scope.channel))
     what = scope_words(scope.channel, scope.key)
-    if not acts.pause(scope, why=requested.word("why")):
+    if not requested.acts.pause(scope, why=requested.word("why")):
         return _("{scope} was already paused").format(scope=what)
-    if scope.key is not None and not is_seen(context.acting, scope):
+    if scope.key is not None and not is_seen(database, scope):
         told = _("{scope} is paused, but it is not known: no event of it was seen. Check its id")
         return told.format(scope=what)
     return _("{scope} is paused. New events are held until you resume").format(scope=what)
 
 
-def _require_pausable(scope: Scope, requested: RequestedAct, context: PageContext) -> None:
+def _require_pausable(scope: Scope, requested: RequestedAct) -> None:
     """Raise ConsoleError for an unknown channel, and for everything without its confirmation.
 
     A pause of the only channel is a pause of everything.
     """
-    pauses = OperatorControl(context.acting).read()
-    channels = channels_of(context.acting, own=context.console.channel, pauses=pauses)
+    database, own = requested.context.acting, requested.context.console.channel
+    channels = channels_of(database, own=own, pauses=OperatorControl(database).read())
     if scope.channel is not None and scope.channel not in channels:
         message = mark("Nothing was paused: no channel {name!r}, only {names}")
         names = ", ".join(channels)
         raise ConsoleError(Phrase(message, name=scope.channel, names=names))
     if scope.channel is not None and len(channels) > 1:
         return
-    typed, problems = requested.word("sure"), []
-    if typed.lower() not in (EVERYTHING, _(EVERYTHING).lower()):
-        message = _("to pause everything, type “{words}”")
-        if typed:
-            message = _("to pause everything, type “{words}”, not “{typed}”")
-        problems.append(message.format(words=_(EVERYTHING), typed=typed))
+    problems = []
+    if requested.word("sure").lower() not in (EVERYTHING, _(EVERYTHING).lower()):
+        words = _("to pause everything, type “{words}”")
+        problems.append(words.format(words=_(EVERYTHING)))
     if not requested.word("why"):
         problems.append(_("write a reason, for other operators and the audit"))
     if problems:
@@ -250,8 +192,8 @@ def _require_pausable(scope: Scope, requested: RequestedAct, context: PageContex
         raise ConsoleError(Phrase(message, problems=_("; ").join(problems)))
 
 
-def _resume(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
-    scope, is_drop = _scope(requested, context), bool(requested.word("drop"))
+def _resume(requested: RequestedAct) -> str:
+    scope, is_drop, acts = _scope(requested), bool(requested.word("drop")), requested.acts
     what = scope_words(scope.channel, scope.key)
     if not acts.resume(scope, why=requested.word("why"), drop=is_drop):
         return _("{scope} was not paused").format(scope=what)
@@ -263,12 +205,31 @@ def _resume(acts: Acts, requested: RequestedAct, context: PageContext) -> str:
     return _("{scope} is resumed").format(scope=what)
 
 
-def _release(acts: Acts, requested: RequestedAct, context: PageContext) -> Release:
+async def _release(requested: RequestedAct) -> Said:
+    """Order a release, and wait for its outcome for a bounded time."""
     kind: Kind = "send" if requested.word("kind") == "send" else "event"
-    channel, key, id_ = requested.word("channel"), requested.word("key"), requested.word("id")
+    channel, key, id_ = (requested.word(name) for name in ("channel", "key", "id"))
     if not (channel and key and id_):
         raise ConsoleError(Phrase(mark("a release names a conversation and its event or send")))
-    return acts.release(channel, key, Head(kind, id_, ""), why=requested.word("why"))
+    context, acts = requested.context, requested.acts
+    head, why = Head(kind, id_, ""), requested.word("why")
+    release = await context.act(lambda: acts.release(channel, key, head, why=why))
+    asked = _("The dispatcher is asked to release {id}. It has not confirmed yet").format(id=id_)
+    until, came = time.monotonic() + OUTCOME_SECONDS, None
+    try:
+        while (came := await context.act(lambda: acts.came(release))) is None:
+            if time.monotonic() > until:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+    except Away as error:
+        asked = _("The dispatcher is asked to release {id}. The outcome is not known: {problem}")
+        asked = asked.format(id=id_, problem=known(str(error)))
+    if came is None:
+        page = f"/conversation/{quote(channel, safe='')}/{quote(key, safe='')}"
+        return Said(asked, well=None, link=(page, _("The conversation's page shows the outcome")))
+    if code_of(came) == NOTHING_STUCK:
+        return Said(_("Not released: nothing was stuck any more"), well=False)
+    return Said(_("Released: {outcome}").format(outcome=known(came)))
 
 
 def some(lines: Sequence[str], most: int = 5) -> list[str]:

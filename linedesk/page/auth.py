@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hmac
 import logging
-from dataclasses import dataclass
 from hashlib import sha256
 
 log = logging.getLogger(__name__)
@@ -25,23 +23,6 @@ GUESS_SECONDS = 0.5
 # A guess waits for the lock at most 25 s; more guesses are refused.
 MOST_WAITING = 50
 MOST_KNOWN = 1_000
-
-
-@dataclass(frozen=True)
-class Visitor:
-    """A visitor of the page."""
-
-    name: str
-    """For the audit; empty while it is not known."""
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """An Authorization header. Without a readable one both are empty."""
-
-    name: str = ""
-    secret: str = ""
-    is_token: bool = False
 
 
 class TooManyGuesses(Exception):
@@ -72,26 +53,30 @@ class Doorkeeper:
         """Whether people can give their name: with the password, or where none is needed."""
         return self._password is not None or not self.asks
 
-    async def visitor(self, authorization: str, *, address: str) -> Visitor | None:
-        """Return the visitor; None where the credentials are missing or wrong.
+    async def visitor(self, authorization: str, *, address: str) -> str | None:
+        """Return the visitor's name for the audit, by an Authorization header (RFC 7617, RFC 6750).
 
-        Raises TooManyGuesses.
+        It is empty where none is needed. None: the credentials are missing or wrong. Raises
+        TooManyGuesses.
         """
-        shown = credentials_of(authorization)
-        visitor = Visitor(name_from(shown.name))
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() == "bearer":
+            name, secret, expected = SCRIPT, given.strip(), self._token
+        else:
+            name, secret = _name_and_password(given) if scheme.lower() == "basic" else ("", "")
+            expected = self._password
         if not self.asks:
-            return visitor
-        expected = self._token if shown.is_token else self._password
-        if expected is None or not visitor.name:
+            return name
+        if expected is None or not name:
             return None
         if _digest(authorization) in self._known:
-            return visitor
-        if not await self._is_right(expected, shown.secret):
+            return name
+        if not await self._is_right(expected, secret):
             return None
         if len(self._known) < MOST_KNOWN:
             self._known.add(_digest(authorization))
-        log.info("logged in by=%s address=%s", visitor.name, address)
-        return visitor
+        log.info("logged in by=%s address=%s", name, address)
+        return name
 
     async def _is_right(self, expected: str, secret: str) -> bool:
         if self._waiting >= MOST_WAITING:
@@ -108,23 +93,14 @@ class Doorkeeper:
             self._waiting -= 1
 
 
-def credentials_of(authorization: str) -> Credentials:
-    """Return the credentials of an Authorization header (RFC 7617, RFC 6750)."""
-    scheme, _, given = authorization.partition(" ")
-    if scheme.lower() == "bearer":
-        return Credentials(SCRIPT, given.strip(), is_token=True)
-    if scheme.lower() != "basic":
-        return Credentials()
+def _name_and_password(given: str) -> tuple[str, str]:
+    """Return the name, on one line and bounded, and the password; both empty where unreadable."""
     try:
         name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
-    except (binascii.Error, ValueError):
-        return Credentials()
-    return Credentials(name, password)
-
-
-def name_from(typed: str) -> str:
-    """Return a typed name for the audit, on one line and bounded."""
-    return " ".join("".join(c if c.isprintable() else " " for c in typed).split())[:MOST_NAME]
+    except ValueError:
+        return "", ""
+    words = "".join(c if c.isprintable() else " " for c in name).split()
+    return " ".join(words)[:MOST_NAME], password
 
 
 def _digest(text: str) -> str:

@@ -11,7 +11,7 @@ import asyncio
 import re
 from dataclasses import dataclass
 from http import HTTPStatus
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from linedesk.page.auth import Doorkeeper, TooManyGuesses, Visitor
+from linedesk.page.auth import Doorkeeper, TooManyGuesses
 from linedesk.runtime.language import DEFAULT, LANGUAGES, gettext, language, mark, speaking
 from linedesk.runtime.metrics import Refusals
 
@@ -59,13 +59,16 @@ class Names:
 
     def knows(self, host: str) -> bool:
         """Return whether a Host header, with or without a port, names this console."""
-        name = host_name(host)
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
         if name in {*LOOPBACK_NAMES, self.host.lower()} - {*EVERYWHERE}:
             return True
         if self.url is not None and name == (urlsplit(self.url).hostname or ""):
             return True
         # Another site's DNS can give a name any address, but cannot turn an address into a name.
-        return self.host in EVERYWHERE and _is_address(name)
+        return self.host in EVERYWHERE and _address(name) is not None
 
 
 class Gatekeeper:
@@ -139,7 +142,7 @@ class Gatekeeper:
             return 429, mark("Too many attempts at once. Try again.")
         if visitor is None:
             return 401, mark("Enter your name, which the audit lists, and the console's password.")
-        if not visitor.name and scope["method"] not in SAFE_METHODS:
+        if not visitor and scope["method"] not in SAFE_METHODS:
             return 401, mark("Enter your name, which the audit lists, and no password.")
         # A connection of a visitor with a password is not closed in favour of others.
         scope.setdefault("state", {}).update(visitor=visitor, proved=self._doorkeeper.asks)
@@ -153,10 +156,9 @@ class Gatekeeper:
         return PlainTextResponse(f"{gettext(message)}\n", status, headers)
 
 
-def visitor_of(request: Request) -> Visitor:
-    """Return the visitor of a request that was not refused."""
-    visitor: Visitor = request.state.visitor
-    return visitor
+def visitor_of(request: Request) -> str:
+    """Return the name of the visitor of a request that was not refused."""
+    return str(request.state.visitor)
 
 
 async def _whole(receive: Receive, seconds: float) -> Receive | None:
@@ -210,41 +212,23 @@ def client_of(scope: Scope) -> str:
     return str(client[0]) if client else "-"
 
 
-def host_name(host: str) -> str:
-    """Return the name or address of a Host header, without port and brackets."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower() if host.count(":") < 2 else host.lower()
-
-
-def _is_address(name: str) -> bool:
+def _address(name: str) -> IPv4Address | IPv6Address | None:
     try:
-        ip_address(name)
+        return ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def is_loopback(host: str) -> bool:
     """Return whether only this machine reaches an address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    address = _address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 def of_browser(accept_language: str) -> str:
-    """The language of LANGUAGES that a browser prefers, by its Accept-Language (RFC 9110, 12.5.4).
+    """Return the first language of an Accept-Language header that is one of LANGUAGES.
 
-    A range that cannot be read counts as absent.
+    Browsers list them by preference.
     """
-    best, weight = DEFAULT, 0.0
-    for part in accept_language.split(","):
-        found = re.fullmatch(
-            r"\s*([A-Za-z]+)(?:-[\w-]+)?\s*(?:;\s*q=([01](?:\.\d{0,3})?)\s*)?", part
-        )
-        if found is None or (name := found[1].lower()) not in LANGUAGES:
-            continue
-        if (wanted := float(found[2] or 1)) > weight:
-            best, weight = name, wanted
-    return best
+    wanted = (re.split("[-;]", part.strip().lower())[0] for part in accept_language.split(","))
+    return next((name for name in wanted if name in LANGUAGES), DEFAULT)

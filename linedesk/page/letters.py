@@ -15,7 +15,6 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Request, Response
 from pymongo.database import Database
 
-from linedesk.operate.acts import Acts
 from linedesk.operate.dead_letters import (
     NEWEST_LETTERS,
     NO_CAUSE,
@@ -25,27 +24,15 @@ from linedesk.operate.dead_letters import (
     frames,
     ids_in,
     letter_groups,
-    moment_of,
     summary,
     whole,
 )
-from linedesk.operate.errors import (
-    ConsoleError,
-    NoSuchLetter,
-    NotDone,
-    NotReplayed,
-    Phrase,
-)
+from linedesk.operate.errors import ConsoleError, NoSuchLetter, NotDone, NotReplayed, Phrase
 from linedesk.operate.events.rows import present_leader
 from linedesk.operate.format import as_json
 from linedesk.operate.text import known
-from linedesk.page.actions import (
-    MOST_LETTERS,
-    Act,
-    RequestedAct,
-    doing,
-    some,
-)
+from linedesk.page.actions import MOST_LETTERS, Act, RequestedAct, doing, some
+from linedesk.page.browse import asked_period
 from linedesk.page.live import Away, LiveReadings
 from linedesk.page.page_context import PageContext, Said, own_path
 from linedesk.runtime.language import gettext as _
@@ -82,6 +69,12 @@ class Chosen:
         if not self.where:
             return cause
         return Phrase(mark("{cause} at {where}"), cause=cause, where=self.where)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str], ids: Sequence[str]) -> Chosen:
+        """Return the letters that a form or an address names."""
+        where, until = fields.get("where", ""), fields.get("until", "")
+        return cls(tuple(ids[:MOST_LETTERS]), fields.get("cause"), where, until)
 
     def read_ids(self, database: Database[Any]) -> list[str]:
         """Return the ids, the oldest first. Raises ConsoleError, StoreUnavailable."""
@@ -128,11 +121,14 @@ def _list_route(router: APIRouter, context: PageContext) -> None:
     async def letters(
         request: Request, cause: str = "", since: str = "", replayed: bool = False
     ) -> Response:
-        choice, problem = _choice(cause, since, replayed)
+        period = asked_period(since)
+        choice = Choice(
+            cause=cause or None, since=period.since, everything=replayed, limit=MOST_LISTED
+        )
         rows = await context.read(
             lambda database: found(database[DEADLETTERS], choice, newest_first=True)
         )
-        told: dict[str, Any] = {"problem": problem, "most": MOST_LISTED}
+        told: dict[str, Any] = {"problem": period.problem, "most": MOST_LISTED}
         told |= {"most_grouped": NEWEST_LETTERS, "most_chosen": MOST_LETTERS}
         told["letters"] = await context.read(
             lambda database: context.named(database, [summary(row) for row in rows])
@@ -146,9 +142,7 @@ def _ask_routes(router: APIRouter, context: PageContext) -> None:
     @router.get("/letters/ask")
     async def ask(request: Request, act: str = "replay", back: str = "/letters") -> Response:
         query, act = request.query_params, "drop" if act == "drop" else "replay"
-        chosen = Chosen(
-            tuple(query.getlist("id")[:MOST_LETTERS]), query.get("cause"), query.get("where", "")
-        )
+        chosen = Chosen.of(query, query.getlist("id"))
         ids = await context.read(chosen.read_ids)
         if not ids:
             return context.back(own_path(back), Said(_("No letter is left to choose"), well=False))
@@ -176,12 +170,11 @@ def _act_routes(router: APIRouter, context: PageContext) -> None:
         router.add_api_route(f"/letters/{name}", doing(context, act), methods=["POST"])
 
 
-async def _replay(acts: Acts, requested: RequestedAct, context: PageContext) -> Said:
+async def _replay(requested: RequestedAct) -> Said:
     """Replay the letters one by one, each in its own time, and return the message."""
-    ids = await _ids(requested, context)
+    context, acts, ids = requested.context, requested.acts, await _ids(requested)
     again, force = bool(requested.word("again")), bool(requested.word("force"))
-    replays: dict[str, str] = {}
-    refused = []
+    replays, refused = dict[str, str](), list[str]()
     until = time.monotonic() + REQUEST_SECONDS
     for id_ in ids:
         if time.monotonic() > until:
@@ -198,47 +191,33 @@ async def _replay(acts: Acts, requested: RequestedAct, context: PageContext) -> 
             problem = known(str(error))
             words = done.format(count=len(replays), total=len(ids), problem=problem)
             raise Away(words if len(ids) > 1 else str(error), refused=error.refused) from error
-    waits = None
+    if not replays:
+        raise ConsoleError(*some(refused))
+    one, first = len(replays) == 1, next(iter(replays.values()))
+    words = _("replayed as {replay}") if one else _("{count} letters are replayed")
+    words = words.format(replay=first, count=len(replays))
     # The replays are confirmed, also where this cannot be read.
     with suppress(Away):
-        waits = await context.act(lambda: acts.waits_for(list(replays)))
-    told = _replayed(list(replays.values()), waits) if replays else None
+        if waits := await context.act(lambda: acts.waits_for(list(replays))):
+            words = _("{replayed}; it {waits}").format(replayed=words, waits=waits)
     if refused:
-        raise ConsoleError(*([told.words] if told else []), *some(refused))
-    assert told is not None
-    return told
+        raise ConsoleError(words, *some(refused))
+    path = f"/event/{quote(first, safe='')}" if one else "/events"
+    return Said(words, well=None, link=(path, _("The result") if one else _("The results")))
 
 
-def _replayed(replays: Sequence[str], waits: str | None) -> Said:
-    if len(replays) == 1:
-        words = _("replayed as {replay}").format(replay=replays[0])
-        link = (f"/event/{quote(replays[0], safe='')}", _("The result"))
-    else:
-        words = _("{count} letters are replayed").format(count=len(replays))
-        link = ("/events", _("The results"))
-    if waits:
-        words = _("{replayed}; it {waits}").format(replayed=words, waits=waits)
-    return Said(words, well=None, link=link)
-
-
-async def _drop(acts: Acts, requested: RequestedAct, context: PageContext) -> Said:
-    ids = await _ids(requested, context)
-    dropped = await context.act(lambda: acts.drop(ids))
+async def _drop(requested: RequestedAct) -> Said:
+    ids = await _ids(requested)
+    dropped = await requested.context.act(lambda: requested.acts.drop(ids))
     words = ngettext(
         "{count} dead letter dropped for good", "{count} dead letters dropped for good", dropped
     )
     return Said(words.format(count=dropped))
 
 
-async def _ids(requested: RequestedAct, context: PageContext) -> list[str]:
+async def _ids(requested: RequestedAct) -> list[str]:
     """Return the ids of a form, the oldest first. Raises NotDone without any."""
-    fields = dict(requested.fields)
-    chosen = Chosen(
-        tuple(requested.words("id")),
-        fields.get("cause"),
-        fields.get("where", ""),
-        fields.get("until", ""),
-    )
+    context, chosen = requested.context, Chosen.of(requested.fields, requested.ids)
     ids = await context.act(lambda: chosen.read_ids(context.acting))
     if not ids:
         raise NotDone(Phrase(mark("no letter is left")))
@@ -254,14 +233,3 @@ def _costs(database: Database[Any], ids: Sequence[str]) -> dict[str, Any] | None
             {"_id": {"$in": list(ids)}, "effect.type": {"$ne": "timer"}}
         )
     return {"answers": answers, "quota": quota, "used": used} if answers else None
-
-
-def _choice(cause: str, since: str, replayed: bool) -> tuple[Choice, str | None]:
-    try:
-        moment = moment_of(since, now=datetime.now(UTC)) if since.strip() else None
-    except ValueError:
-        problem = _("{text!r} is not a time. Write 30m, 2h, 3d or 2026-11-21T09:00")
-        problem = problem.format(text=since)
-        return Choice(limit=MOST_LISTED, everything=replayed), problem
-    choice = Choice(cause=cause or None, since=moment, everything=replayed, limit=MOST_LISTED)
-    return choice, None

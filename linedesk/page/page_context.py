@@ -204,11 +204,6 @@ class PageContext:
         query = urlencode([*kept, ("said", self._remembered(said))])
         return RedirectResponse(f"{path}?{query}", status_code=303)
 
-    def unsure(self, to: str, said: Said) -> RedirectResponse:
-        """Redirect to a page that needs no MongoDB and shows what is known of an act."""
-        query = urlencode({"said": self._remembered(said), "back": own_path(to)})
-        return RedirectResponse(f"/unsure?{query}", status_code=303)
-
     def _remembered(self, said: Said) -> str:
         name = secrets.token_urlsafe(9)
         self._said[name] = said

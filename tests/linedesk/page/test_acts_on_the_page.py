@@ -75,7 +75,7 @@ def test_what_is_wrong_with_a_pause_of_everything_is_said_at_once_and_nothing_is
 ) -> None:
     with served(full) as url:
         told = post(browser, url, "/pause", sure="pause all", back="/pauses")
-        assert "to pause everything, type “pause everything”, not “pause all”" in told
+        assert "to pause everything, type “pause everything”; write a reason" in told
         assert "write a reason" in told
         assert 'value="pause all"' in told
         told = post(browser, url, "/pause", sure="pause all", why="引っ越し", back="/pauses")

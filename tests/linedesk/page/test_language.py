@@ -41,7 +41,7 @@ PAGES = (
     *("/calls?from=30m&to=nonsense", f"/letters/ask?act=drop&id={LETTER}"),
     f"/letters/ask?act=replay&id={LETTER}",
     *(f"/conversation/main/{USER}", f"/conversation/main/{GROUP}", f"/event/{EVENT}"),
-    *(f"/event/{LETTER}", f"/release?channel=main&key={USER}", "/unsure", "/nowhere"),
+    *(f"/event/{LETTER}", f"/release?channel=main&key={USER}", "/nowhere"),
     *("/search?q=U", "/search?q=zzzz", "/event/zzzz", "/conversation/main/zzzz", "/letters/zzzz"),
 )
 # Names and units that are the same in all languages, and parts of the product's own data.
