@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 import linesim  # noqa: E402
 from linedesk.launch.stage import DATABASE, Stage  # noqa: E402
 from linedesk.launch.supervisor import Signals, signals_on  # noqa: E402
-from linedesk.page.flow_chart import OFF, MapNode  # noqa: E402
+from linedesk.page.flow_chart import PLACES, MapNode  # noqa: E402
 from linedesk.page.page_context import environment  # noqa: E402
 from linedesk.setup.collections import create_collections  # noqa: E402
 from linedesk.setup.private_mongod import EmbeddedMongod  # noqa: E402
@@ -41,20 +41,20 @@ CONSOLE = {
     "console-ja": {"viewport": DESK, "locale": "ja-JP"},
 }
 
-# The boxes of architecture.svg: id, name, place, steps.
+# The boxes of architecture.svg: id, place, steps.
 ARCHITECTURE = (
-    ("line", "LINE", "sends webhooks", "step 1"),
-    ("frontdesk", "front desk", "signature, store", "steps 1 to 3"),
-    ("recvq", "recvq", "in MongoDB", "steps 2 and 4"),
-    ("dispatcher", "dispatcher", "order of each key", "steps 4, 5, 8"),
-    ("threads", "threads", "the bot decides", "steps 6 and 7"),
-    ("gate", "gate", "calls, spaced", "step 9"),
-    ("api", "LINE", "takes the calls", "step 9"),
-    ("spool", "spool", "a SQLite file", "step 3"),
-    ("timers", "timers", "schedule", "step 10"),
-    ("held", "held", "what waits long", "step 5"),
-    ("letters", "dead letters", "deadletters", "steps 6 and 9"),
-    ("outbox", "outboxes", "conversations", "steps 7 to 9"),
+    ("line", "sends webhooks", "step 1"),
+    ("frontdesk", "signature, store", "steps 1 to 3"),
+    ("recvq", "in MongoDB", "steps 2 and 4"),
+    ("dispatcher", "order of each key", "steps 4, 5, 8"),
+    ("threads", "the bot decides", "steps 6 and 7"),
+    ("gate", "calls, spaced", "step 9"),
+    ("api", "takes the calls", "step 9"),
+    ("spool", "a SQLite file", "step 3"),
+    ("timers", "schedule", "step 10"),
+    ("held", "what waits long", "step 5"),
+    ("letters", "deadletters", "steps 6 and 9"),
+    ("outbox", "conversations", "steps 7 to 9"),
 )
 STYLE = (
     "svg { background: #fff } "
@@ -143,9 +143,7 @@ def take_console(browser: Any, target: Path) -> None:
 
 def draw_architecture(target: Path) -> None:
     """architecture.svg: each box with its place and its steps in architecture.md."""
-    boxes = {
-        name: MapNode(name, title, place, steps, OFF) for name, title, place, steps in ARCHITECTURE
-    }
+    boxes = {name: MapNode(PLACES[name], place, steps) for name, place, steps in ARCHITECTURE}
     picture: Any = environment().get_template("picture.html").make_module({"style": STYLE})
     (target / "architecture.svg").write_text(
         picture.picture(picture.wide, boxes, {}), encoding="utf-8"

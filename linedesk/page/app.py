@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import resources
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
 from pymongo.database import Database
 from starlette.exceptions import HTTPException
 
@@ -28,8 +28,6 @@ from linedesk.runtime.metrics import Refusals
 
 log = logging.getLogger(__name__)
 
-MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
-MEDIA_TYPES["svg"] = "image/svg+xml"
 UNKNOWN = mark("Not found")
 
 
@@ -78,7 +76,7 @@ def create_app(
     app.include_router(page_routes(context, overview_seconds=overview_seconds))
     for routes in (browse_routes, letter_routes, act_routes):
         app.include_router(routes(context))
-    app.include_router(_files())
+    app.mount("/static", StaticFiles(packages=[("linedesk.page", "static")]))
     _explain(app, context)
     return app
 
@@ -106,20 +104,3 @@ def _explain(app: FastAPI, context: PageContext) -> None:
         problem = _("there is no such page") if is_unknown else _(str(error.detail))
         told = {"problems": [problem], "heading": _(UNKNOWN) if is_unknown else _("Not done")}
         return context.page(request, "unknown.html", told, status=error.status_code)
-
-
-def _files() -> APIRouter:
-    """Return the routes of the static files, which are read once."""
-    router = APIRouter()
-    for file in resources.files("linedesk.page").joinpath("static").iterdir():
-        media_type = MEDIA_TYPES[file.name.rpartition(".")[2]]
-        serve = _file(file.read_bytes(), media_type)
-        router.add_api_route(f"/static/{file.name}", serve, methods=["GET"])
-    return router
-
-
-def _file(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:
-    async def serve() -> Response:
-        return Response(content, headers={"cache-control": "no-cache"}, media_type=media_type)
-
-    return serve

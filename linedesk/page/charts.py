@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from linedesk.operate.history import Mark, gaps
@@ -48,8 +47,7 @@ STEPS = {1: timedelta(minutes=10), 6: timedelta(hours=1), 24: timedelta(hours=4)
 LEAST_TOP = 5.0
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """One line: its label, the field it shows, and its colour's number."""
 
     label: str
@@ -57,8 +55,7 @@ class Curve:
     colour: int
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """The content of a chart. A logarithmic axis is for values from milliseconds to minutes."""
 
     id: str
@@ -115,8 +112,7 @@ KINDS = (
 )
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     """A mark on an axis; on a time axis also with its moment."""
 
     at: float
@@ -124,26 +120,19 @@ class Tick:
     moment: datetime | None = None
 
 
-@dataclass(frozen=True)
-class Hover:
-    """A slice of time, its last moment, and the value of each curve at it."""
+class Hover(NamedTuple):
+    """A slice of time, its last moment, with the value of each curve then, and its whole minutes as
+    the query of a list's address.
+    """
 
     x: float
     width: float
     moment: datetime
     lines: list[str]
-    seconds: float
-
-    @property
-    def period(self) -> str:
-        """Its whole minutes as the query of a list's address."""
-        since = (self.moment - timedelta(seconds=self.seconds)).replace(second=0, microsecond=0)
-        until = self.moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
-        return urlencode({"from": since.isoformat(), "to": until.isoformat()})
+    period: str
 
 
-@dataclass(frozen=True)
-class Drawn:
+class Drawn(NamedTuple):
     """A curve's path, broken where data is missing, and its newest value."""
 
     curve: Curve
@@ -151,20 +140,18 @@ class Drawn:
     newest: str
 
 
-@dataclass(frozen=True)
-class Outage:
+class Outage(NamedTuple):
     """A period in which LINE failed or refused the token; `until` is None while it lasts."""
 
     x: float
     width: float
     since: datetime
     until: datetime | None
-    cause: float = 1
+    cause: float
     """The value of `lineFails`."""
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """One chart, ready for its template."""
 
     kind: Kind
@@ -184,49 +171,41 @@ class Chart:
         return not any(one.path for one in self.drawn)
 
 
+XOf = Callable[[datetime], float]
+
+
 def charts(
     rows: Sequence[Document], *, hours: int, now: datetime, marks: Sequence[Mark] = ()
 ) -> list[Chart]:
     """Return all charts for rows of `history` in time order."""
-    return [_chart(kind, rows, marks, hours=hours, now=now) for kind in KINDS]
-
-
-def _chart(
-    kind: Kind, rows: Sequence[Document], marks: Sequence[Mark], *, hours: int, now: datetime
-) -> Chart:
     since, span = now - timedelta(hours=hours), hours * 3600.0
+    gap_seconds = max(3 * ROW_SECONDS, 2.5 * span / 360)
 
     def x_of(moment: datetime) -> float:
         return LEFT + (RIGHT - LEFT) * (moment - since).total_seconds() / span
 
-    values = [v for row in rows for one in kind.curves if (v := _value(row, one)) is not None]
-    y_of, up = (_logarithmic if kind.logarithmic else _linear)(kind, values)
-    gap_seconds = max(3 * ROW_SECONDS, 2.5 * span / 360)
-    return Chart(
-        kind,
-        rows[-1]["at"] if rows else None,
-        list(_outages(rows, now, x_of, gap_seconds)),
-        [
-            Tick(x_of(at), words, at)
-            for at, words in sorted([*marks, *gaps(rows, longest_seconds=gap_seconds)])
-        ],
-        [
-            Drawn(one, _path(rows, one, x_of, y_of, gap_seconds), _newest(rows, one, kind))
-            for one in kind.curves
-        ],
-        list(_across(since, now, STEPS[hours], x_of)),
-        up,
-        list(_hovers(kind, rows, x_of, span)),
-    )
+    newest_at = rows[-1]["at"] if rows else None
+    outages = list(_outages(rows, now, x_of, gap_seconds))
+    marked = sorted([*marks, *gaps(rows, longest_seconds=gap_seconds)])
+    ticks = [Tick(x_of(at), words, at) for at, words in marked]
+    across = list(_across(since, now, STEPS[hours], x_of))
+    found = []
+    for kind in KINDS:
+        values = [v for row in rows for one in kind.curves if (v := _value(row, one)) is not None]
+        y_of, up = (_logarithmic if kind.logarithmic else _linear)(kind, values)
+        drawn = []
+        for one in kind.curves:
+            points = [(row["at"], _value(row, one)) for row in rows]
+            newest = kind.words(points[-1][1] if points else None)
+            drawn.append(Drawn(one, _polyline(points, x_of, y_of, gap_seconds), newest))
+        hovers = list(_hovers(kind, rows, x_of, span))
+        found.append(Chart(kind, newest_at, outages, ticks, drawn, across, up, hovers))
+    return found
 
 
 def _value(row: Row, curve: Curve) -> float | None:
     value = row.get(curve.field)
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-
-
-def _newest(rows: Sequence[Row], curve: Curve, kind: Kind) -> str:
-    return kind.words(_value(rows[-1], curve)) if rows else kind.words(None)
 
 
 def _linear(kind: Kind, values: Sequence[float]) -> tuple[Callable[[float], float], list[Tick]]:
@@ -237,7 +216,7 @@ def _linear(kind: Kind, values: Sequence[float]) -> tuple[Callable[[float], floa
         return BOTTOM - (BOTTOM - TOP) * min(max(value, 0.0), top) / top
 
     marks = [step * n for n in range(round(top / step) + 1)]
-    return y_of, [Tick(y_of(mark), _mark(kind, mark)) for mark in marks]
+    return y_of, [Tick(y_of(mark), _label(kind, mark)) for mark in marks]
 
 
 def _logarithmic(
@@ -252,10 +231,10 @@ def _logarithmic(
         return BOTTOM - (BOTTOM - TOP) * (power - low) / (high - low)
 
     powers = range(low, high + 1)
-    return y_of, [Tick(y_of(10.0**power), _mark(kind, 10.0**power)) for power in powers]
+    return y_of, [Tick(y_of(10.0**power), _label(kind, 10.0**power)) for power in powers]
 
 
-def _mark(kind: Kind, value: float) -> str:
+def _label(kind: Kind, value: float) -> str:
     """Return the label of a mark: an axis has room for one unit."""
     if kind.words is seconds and value >= 10:
         return _("{count} s").format(count=f"{value:,.0f}")
@@ -268,50 +247,43 @@ def nice_step(least: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * 0.9999)
 
 
-def _path(
-    rows: Sequence[Row],
-    curve: Curve,
-    x_of: Callable[[datetime], float],
+def _polyline(
+    points: Sequence[tuple[datetime, float | None]],
+    x_of: XOf,
     y_of: Callable[[float], float],
     gap_seconds: float,
 ) -> str:
     parts: list[str] = []
     before: datetime | None = None
-    for row in rows:
-        value = _value(row, curve)
+    for at, value in points:
         if value is None:
             before = None
             continue
-        joined = before is not None and (row["at"] - before).total_seconds() <= gap_seconds
-        point = f"{x_of(row['at']):.1f} {y_of(value):.1f}"
+        joined = before is not None and (at - before).total_seconds() <= gap_seconds
+        point = f"{x_of(at):.1f} {y_of(value):.1f}"
         # A point between two gaps is visible, too: its end is round.
         parts.append(f"L{point}" if joined else f"M{point}h.01")
-        before = row["at"]
+        before = at
     return "".join(parts)
 
 
-def _outages(
-    rows: Sequence[Row], now: datetime, x_of: Callable[[datetime], float], gap_seconds: float
-) -> Iterator[Outage]:
-    since: datetime | None = None
-    last, cause = now, 1
-    for row in rows:
-        is_gap = (row["at"] - last).total_seconds() > gap_seconds
-        if since is not None and (is_gap or row.get(LINE_FAILS) != cause):
-            until = last if is_gap else row["at"]
-            yield Outage(x_of(since), x_of(until) - x_of(since), since, until, cause)
-            since = None
-        if row.get(LINE_FAILS):
-            since, last, cause = since or row["at"], row["at"], row[LINE_FAILS]
-    if since is not None:
-        lasts = (now - last).total_seconds() <= gap_seconds
-        end = now if lasts else last
-        yield Outage(x_of(since), x_of(end) - x_of(since), since, None if lasts else last, cause)
+def _outages(rows: Sequence[Row], now: datetime, x_of: XOf, gap_seconds: float) -> Iterator[Outage]:
+    """Each row holds until the next one; before a gap only for its moment."""
+    found: list[tuple[datetime, datetime, float]] = []
+    for row, end in zip(rows, [*(one["at"] for one in rows[1:]), now], strict=False):
+        if not (cause := row.get(LINE_FAILS)):
+            continue
+        since = row["at"]
+        until = end if (end - since).total_seconds() <= gap_seconds else since
+        if found and found[-1][1:] == (since, cause):
+            since = found.pop()[0]
+        found.append((since, until, cause))
+    for since, until, cause in found:
+        ended = None if until == now else until
+        yield Outage(x_of(since), x_of(until) - x_of(since), since, ended, cause)
 
 
-def _across(
-    since: datetime, now: datetime, step: timedelta, x_of: Callable[[datetime], float]
-) -> Iterator[Tick]:
+def _across(since: datetime, now: datetime, step: timedelta, x_of: XOf) -> Iterator[Tick]:
     local = since.astimezone()
     midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
     mark = midnight + step * math.ceil((local - midnight) / step)
@@ -320,14 +292,15 @@ def _across(
         mark += step
 
 
-def _hovers(
-    kind: Kind, rows: Sequence[Row], x_of: Callable[[datetime], float], span: float
-) -> Iterator[Hover]:
+def _hovers(kind: Kind, rows: Sequence[Row], x_of: XOf, span: float) -> Iterator[Hover]:
     width = (RIGHT - LEFT) / SLICES
-    by_slice: dict[int, Row] = {}
-    for row in rows:
-        by_slice[int((x_of(row["at"]) - LEFT) // width)] = row
+    # The newest row of each slice.
+    by_slice = {int((x_of(row["at"]) - LEFT) // width): row for row in rows}
     for n, row in by_slice.items():
         if 0 <= n < SLICES:
-            told = [f"{_(one.label)}: {kind.words(_value(row, one))}" for one in kind.curves]
-            yield Hover(LEFT + n * width, width, row["at"], told, span / SLICES)
+            at, slice_ = row["at"], timedelta(seconds=span / SLICES)
+            told = [f"{at.astimezone():%H:%M:%S}"]
+            told += [f"{_(one.label)}: {kind.words(_value(row, one))}" for one in kind.curves]
+            ends = {"from": at - slice_, "to": at + timedelta(minutes=1)}
+            minutes = {name: f"{end:%Y-%m-%dT%H:%M%z}" for name, end in ends.items()}
+            yield Hover(LEFT + n * width, width, at, told, urlencode(minutes))

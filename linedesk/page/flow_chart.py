@@ -7,106 +7,70 @@ the context. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from linedesk.operate import health, processes
 from linedesk.operate.health import HealthProblem
 from linedesk.operate.overview import Overview
-from linedesk.operate.processes import Process
 from linedesk.page.format import number, seconds, share
-from linedesk.page.words import BOXES
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
 
-GOOD, LOOK, BAD, OFF = "good", "look", "bad", "off"
-SIGNS = {GOOD: health.SIGNS[None], LOOK: health.SIGNS["warn"], BAD: health.SIGNS["bad"], OFF: "○"}
-SPELLED = {
-    GOOD: mark("OK"),
-    LOOK: mark("Warning"),
-    BAD: mark("Critical"),
-    OFF: mark("idle or unknown"),
-}
-# The speeds of an arrow, by the most that pass along it a second.
-SPEEDS = ((0.0, 0), (1.0, 1), (10.0, 2), (100.0, 3), (float("inf"), 4))
-# The problems that belong to a node, by their keys.
-ABOUT = {
-    "frontdesk": (processes.FRONTDESK, "certificate"),
-    "recvq": ("recvq", "lag", "oplog", "database"),
-    "dispatcher": (processes.DISPATCHER, "queue"),
-    "threads": ("threads", "workers"),
-    "gate": ("gate",),
-    "api": ("LINE", "quota"),
-    "spool": ("spool",),
-    "timers": ("timers",),
-    "held": ("paused", "waiting"),
-    "letters": ("dead letters",),
-    "outbox": ("answers",),
-}
+
+class State(NamedTuple):
+    """The state of a box: its colour, its sign, and a word for it."""
+
+    name: str
+    sign: str
+    word: str
+
+
+GOOD = State("good", health.SIGNS[None], mark("OK"))
+LOOK = State("look", health.SIGNS["warn"], mark("Warning"))
+BAD = State("bad", health.SIGNS["bad"], mark("Critical"))
+OFF = State("off", "○", mark("idle or unknown"))
 STATES = {"bad": BAD, "warn": LOOK}
-# The target of a box: a place on the overview, or a page.
-LEADS_TO = {
-    **dict.fromkeys(("line", "recvq"), "#curves"),
-    **dict.fromkeys(("frontdesk", "dispatcher", "spool", "timers"), "#processes"),
-    **dict.fromkeys(("held", "outbox"), "#waiting"),
-    "threads": "#threads",
-    "gate": "#line",
-    "api": "/calls",
-    "letters": "/letters",
-}
+# The speeds of an arrow, by the most that pass along it a second.
+SPEEDS = (0.0, 1.0, 10.0, 100.0)
+Told = tuple[str, str, State]
+"""The figure of a box, its note, and its state where it has no problem."""
+
+
+class Place(NamedTuple):
+    """A box of the picture: its title, its page, its problems by their keys, and its texts."""
+
+    title: str
+    href: str
+    about: tuple[str, ...]
+    told: Callable[[Overview], Told]
 
 
 @dataclass(frozen=True)
 class MapNode:
-    """A box: its title, its figure, a note, and its state."""
+    """A box: its figure, a note, and its state."""
 
-    id: str
-    title: str
+    place: Place
     figure: str
     note: str
-    state: str = GOOD
-
-    @property
-    def sign(self) -> str:
-        """The state without a colour."""
-        return SIGNS[self.state]
-
-    @property
-    def spelled(self) -> str:
-        """The state in words."""
-        return _(SPELLED[self.state])
-
-    @property
-    def href(self) -> str:
-        """The target of the box."""
-        return LEADS_TO[self.id]
-
-    @property
-    def meaning(self) -> str:
-        """The meaning of the box."""
-        return _(BOXES[self.id])
+    state: State = OFF
 
 
-@dataclass(frozen=True)
-class Flow:
-    """The rate of an arrow; without a text it has none."""
+class Flow(NamedTuple):
+    """The rate of an arrow, what moves along it, and how fast: from 0, nothing, to 4."""
 
-    per_second: float | None = None
-    what: str = ""
-    is_still: bool = False
-    """The rate is stale."""
-
-    @property
-    def speed(self) -> int:
-        """0: nothing moves, to 4."""
-        per_second = 0.0 if self.is_still else self.per_second or 0.0
-        return next(speed for most, speed in SPEEDS if per_second <= most)
+    per_second: float | None
+    what: str
+    speed: int
 
 
 def flows(seen: Overview, *, is_stale: bool = False) -> dict[str, Flow]:
-    """Return the arrows that have a rate, by name."""
+    """Return the arrows that have a rate, by name; nothing moves along one that is stale."""
     rates = seen.rates
     stored = None if rates.accepted is None else max(0.0, rates.accepted - (rates.spooled or 0.0))
+    turns = [one.turns_per_second for one in seen.gates if one.turns_per_second is not None]
     found = {
         "accepted": (rates.accepted, _("events accepted")),
         "stored": (stored, _("events stored in recvq")),
@@ -115,20 +79,14 @@ def flows(seen: Overview, *, is_stale: bool = False) -> dict[str, Flow]:
         "fired": (rates.fired, _("timers that fired")),
         "read": (rates.read, _("documents read")),
         "decided": (rates.decided, _("events decided")),
-        "turns": (_turns(seen), _("turns taken at the gate")),
+        "turns": (sum(turns) if turns else None, _("turns taken at the gate")),
         "calls": (rates.calls, _("calls of LINE")),
-        "given_up": (_given_up(seen), _("given up")),
+        "given_up": (seen.figures[processes.DISPATCHER].rate("deadLetters"), _("given up")),
     }
-    return {name: Flow(*one, is_still=is_stale) for name, one in found.items()}
-
-
-def _given_up(seen: Overview) -> float | None:
-    return seen.figures[processes.DISPATCHER].rate("deadLetters")
-
-
-def _turns(seen: Overview) -> float | None:
-    turns = [one.turns_per_second for one in seen.gates if one.turns_per_second is not None]
-    return sum(turns) if turns else None
+    return {
+        name: Flow(rate, what, 0 if is_stale else bisect_left(SPEEDS, rate or 0.0))
+        for name, (rate, what) in found.items()
+    }
 
 
 def nodes(
@@ -136,71 +94,51 @@ def nodes(
 ) -> dict[str, MapNode]:
     """Return the boxes by id, each in the state of its worst problem; a stale one has no state."""
     found = {}
-    for node in _nodes(seen):
-        about = ABOUT.get(node.id, ())
+    for id_, place in PLACES.items():
+        figure, note, state = place.told(seen)
         # The worst problems come first.
-        worst = next((one.level for one in problems if one.about in about), None)
-        state = OFF if is_stale else node.state if worst is None else STATES[worst]
-        found[node.id] = replace(node, state=state)
+        worst = next((one.level for one in problems if one.about in place.about), None)
+        state = OFF if is_stale else state if worst is None else STATES[worst]
+        found[id_] = MapNode(place, figure, note, state)
     return found
 
 
-def _nodes(seen: Overview) -> Iterator[MapNode]:
-    state = OFF if not seen.rates.accepted else GOOD
-    yield MapNode("line", "LINE", _("webhooks"), _("arrive"), state)
-    yield _desk(seen)
-    yield _recvq(seen)
-    yield _dispatcher(seen)
-    yield _pool(seen)
-    yield _gate(seen)
-    yield _api(seen)
-    yield _spool(seen)
-    yield _timers(seen)
-    yield _held(seen)
-    yield _letters(seen)
-    yield _outbox(seen)
+def _line(seen: Overview) -> Told:
+    return _("webhooks"), _("arrive"), GOOD if seen.rates.accepted else OFF
 
 
-def _desk(seen: Overview) -> MapNode:
-    fresh, title = _fresh(seen, processes.FRONTDESK), _("front desk")
-    if not fresh:
-        return MapNode("frontdesk", title, _("not running"), _("no recent status"), OFF)
+def _desk(seen: Overview) -> Told:
+    count = _running(seen, processes.FRONTDESK)
+    if not count:
+        return _("not running"), _("no recent status"), OFF
     stored = next((one for one in seen.latencies if one.name == "store" and one.count), None)
-    figure = _("running")
-    if len(fresh) > 1:
-        figure = _("{count} running").format(count=len(fresh))
+    figure = _("running") if count == 1 else _("{count} running").format(count=count)
     note = f"p99 {seconds(stored.p99)}" if stored is not None else _("no webhooks now")
-    return MapNode("frontdesk", title, figure, note)
+    return figure, note, GOOD
 
 
-def _recvq(seen: Overview) -> MapNode:
-    queue, figure = seen.queue, "–"
-    if queue.lag_documents is not None:
-        figure = _("{count} unread").format(count=number(queue.lag_documents))
+def _recvq(seen: Overview) -> Told:
+    queue = seen.queue
     note = _("{share} of its size").format(share=share(queue.unread_share))
-    state = OFF if queue.lag_documents is None else GOOD
-    return MapNode("recvq", "recvq", figure, _("closed: full") if queue.is_closed else note, state)
+    note = _("closed: full") if queue.is_closed else note
+    if queue.lag_documents is None:
+        return "–", note, OFF
+    return _("{count} unread").format(count=number(queue.lag_documents)), note, GOOD
 
 
-def _dispatcher(seen: Overview) -> MapNode:
-    fresh, title = _fresh(seen, processes.DISPATCHER), _("dispatcher")
-    if not fresh or seen.obeyed is None:
-        words = _("no leader") if fresh else _("not running")
-        return MapNode("dispatcher", title, words, _("no recent status"), OFF)
-    oldest = seen.queue.oldest_seconds or 0.0
-    note = _oldest(oldest) if oldest else _("no event waits")
+def _dispatcher(seen: Overview) -> Told:
+    count = _running(seen, processes.DISPATCHER)
+    if not count or seen.obeyed is None:
+        return _("no leader") if count else _("not running"), _("no recent status"), OFF
+    oldest = seen.queue.oldest_seconds
     figure = _("{count} in progress").format(count=number(seen.queue.in_hand))
-    return MapNode("dispatcher", title, figure, note)
+    return figure, _oldest(oldest) if oldest else _("no event waits"), GOOD
 
 
-def _oldest(age: float | None) -> str:
-    return _("oldest {time}").format(time=seconds(age))
-
-
-def _pool(seen: Overview) -> MapNode:
-    threads, title = seen.threads, _("threads")
+def _pool(seen: Overview) -> Told:
+    threads = seen.threads
     if threads.all is None:
-        return MapNode("threads", title, "–", _("no dispatcher"), OFF)
+        return "–", _("no dispatcher"), OFF
     handler = next((one.p50 for one in seen.latencies if one.name == "handler"), None)
     note = _("all idle")
     if handler is not None:
@@ -208,91 +146,105 @@ def _pool(seen: Overview) -> MapNode:
     if threads.abandoned:
         note = _("{count} abandoned").format(count=number(threads.abandoned))
     figure = _("{count} of {all} busy")
-    figure = figure.format(count=number(threads.busy or 0), all=number(threads.all))
-    return MapNode("threads", title, figure, note)
+    return figure.format(count=number(threads.busy or 0), all=number(threads.all)), note, GOOD
 
 
-def _gate(seen: Overview) -> MapNode:
-    title = _("gate")
+def _gate(seen: Overview) -> Told:
     if not seen.gates:
-        return MapNode("gate", title, "–", _("no dispatcher"), OFF)
-    use = max((one.use or 0.0 for one in seen.gates), default=0.0)
+        return "–", _("no dispatcher"), OFF
+    use = max(one.use or 0.0 for one in seen.gates)
     waiting = sum(one.waiting or 0 for one in seen.gates)
     note = ngettext("{count} call waits", "{count} calls wait", round(waiting))
     figure = _("{share} used").format(share=share(use))
-    return MapNode("gate", title, figure, note.format(count=number(waiting)))
+    return figure, note.format(count=number(waiting)), GOOD
 
 
-def _api(seen: Overview) -> MapNode:
+def _api(seen: Overview) -> Told:
     broken = next((one for one in seen.gates if one.breaker_open), None)
     if seen.token_refused:
-        return MapNode("api", "LINE", _("token refused"), _("no calls are made"))
+        return _("token refused"), _("no calls are made"), GOOD
     if broken is not None:
         after = broken.next_try_seconds
-        note = health.next_try_words(after) if after else ""
-        return MapNode("api", "LINE", _("fails"), note)
+        return _("fails"), health.next_try_words(after) if after else "", GOOD
     if seen.latest_calls.all_failed:
-        return MapNode("api", "LINE", _("all calls failed"), _("in the last minute"), LOOK)
-    call = [one for one in seen.latencies if one.name == "call" and one.p99 is not None]
-    worst = max((one.p99 or 0.0 for one in call), default=None)
-    quota, note = seen.quota.share if seen.quota else None, ""
-    if quota is not None:
-        note = _("quota {share} used").format(share=share(quota))
-    if seen.quota is not None and seen.quota.closed_since is not None:
+        return _("all calls failed"), _("in the last minute"), LOOK
+    call = [one.p99 for one in seen.latencies if one.name == "call" and one.p99 is not None]
+    quota, note = seen.quota, ""
+    if quota is not None and quota.closed_since is not None:
         note = _("replies only")
-    state = GOOD if call else OFF
-    figure = "API" if worst is None else f"p99 {seconds(worst)}"
-    return MapNode("api", "LINE", figure, note, state)
+    elif quota is not None and quota.share is not None:
+        note = _("quota {share} used").format(share=share(quota.share))
+    return f"p99 {seconds(max(call))}" if call else "API", note, GOOD if call else OFF
 
 
-def _spool(seen: Overview) -> MapNode:
-    spool, title = seen.spool, _("spool")
+def _spool(seen: Overview) -> Told:
+    spool = seen.spool
     if spool is not None and not spool.is_available:
-        return MapNode("spool", title, _("no spool"), _("see SPOOL_PATH"))
-    if seen.rates.spooled and (spool is None or not spool.documents):
-        return MapNode("spool", title, _("empty"), _("used just now"))
-    if spool is None or not spool.documents:
-        return MapNode("spool", title, _("empty"), _("not needed"), OFF)
-    figure = _("{count} wait").format(count=number(spool.documents))
-    return MapNode("spool", title, figure, _oldest(spool.oldest_seconds))
+        return _("no spool"), _("see SPOOL_PATH"), GOOD
+    if spool is not None and spool.documents:
+        figure = _("{count} wait").format(count=number(spool.documents))
+        return figure, _oldest(spool.oldest_seconds), GOOD
+    if seen.rates.spooled:
+        return _("empty"), _("used just now"), GOOD
+    return _("empty"), _("not needed"), OFF
 
 
-def _timers(seen: Overview) -> MapNode:
-    due, title = seen.figures[processes.DISPATCHER].number("nextTimerSeconds"), _("timers")
+def _timers(seen: Overview) -> Told:
+    due = seen.figures[processes.DISPATCHER].number("nextTimerSeconds")
     if due is None:
-        return MapNode("timers", title, _("no timer"), _("none set"), OFF)
+        return _("no timer"), _("none set"), OFF
     figure = _("late {time}") if due < 0 else _("in {time}")
-    return MapNode("timers", title, figure.format(time=seconds(abs(due))), _("next timer"))
+    return figure.format(time=seconds(abs(due))), _("next timer"), GOOD
 
 
-def _held(seen: Overview) -> MapNode:
-    held, keys, title = seen.queue.held or 0, seen.queue.held_keys or 0, _("held")
-    figure = _("{count} held").format(count=number(held))
-    if seen.pauses:
-        return MapNode("held", title, figure, _("paused"))
-    if not held:
-        return MapNode("held", title, _("none"), _("set aside"), OFF)
-    where = ngettext("in {count} conversation", "in {count} conversations", round(keys))
-    return MapNode("held", title, figure, where.format(count=number(keys)))
+def _held(seen: Overview) -> Told:
+    held, keys = seen.queue.held or 0, seen.queue.held_keys or 0
+    if not held and not seen.pauses:
+        return _("none"), _("set aside"), OFF
+    note = ngettext("in {count} conversation", "in {count} conversations", round(keys))
+    note = _("paused") if seen.pauses else note.format(count=number(keys))
+    return _("{count} held").format(count=number(held)), note, GOOD
 
 
-def _letters(seen: Overview) -> MapNode:
-    title = _("dead letters")
+def _letters(seen: Overview) -> Told:
     if not seen.letters_open:
-        return MapNode("letters", title, _("none"), _("none given up"), OFF)
+        return _("none"), _("none given up"), OFF
     since = _("{count} in the last 24 h").format(count=number(seen.letters_lately))
-    return MapNode("letters", title, number(seen.letters_open), since)
+    return number(seen.letters_open), since, GOOD
 
 
-def _outbox(seen: Overview) -> MapNode:
-    waiting, title = seen.queue.outbox_effects, _("outboxes")
+def _outbox(seen: Overview) -> Told:
+    waiting, oldest = seen.queue.outbox_effects, seen.queue.oldest_send_seconds
     if not waiting:
-        return MapNode("outbox", title, _("empty"), _("everything sent"), OFF)
-    oldest, is_held = seen.queue.oldest_send_seconds, health.is_line_away(seen)
-    note = _oldest(oldest) if oldest else _("not sent yet")
+        return _("empty"), _("everything sent"), OFF
     figure = _("{count} to send").format(count=number(waiting))
-    return MapNode("outbox", title, figure, note, BAD if is_held else GOOD)
+    note = _oldest(oldest) if oldest else _("not sent yet")
+    return figure, note, BAD if health.is_line_away(seen) else GOOD
 
 
-def _fresh(seen: Overview, role: str) -> Sequence[Process]:
-    return [one for one in seen.processes if one.role == role and one.is_fresh]
+def _oldest(age: float | None) -> str:
+    return _("oldest {time}").format(time=seconds(age))
+
+
+def _running(seen: Overview, role: str) -> int:
+    return sum(one.role == role and one.is_fresh for one in seen.processes)
+
+
+PLACES = {
+    "line": Place("LINE", "#curves", (), _line),
+    "frontdesk": Place(
+        mark("front desk"), "#processes", (processes.FRONTDESK, "certificate"), _desk
+    ),
+    "recvq": Place("recvq", "#curves", ("recvq", "lag", "oplog", "database"), _recvq),
+    "dispatcher": Place(
+        mark("dispatcher"), "#processes", (processes.DISPATCHER, "queue"), _dispatcher
+    ),
+    "threads": Place(mark("threads"), "#threads", ("threads", "workers"), _pool),
+    "gate": Place(mark("gate"), "#line", ("gate",), _gate),
+    "api": Place("LINE", "/calls", ("LINE", "quota"), _api),
+    "spool": Place(mark("spool"), "#processes", ("spool",), _spool),
+    "timers": Place(mark("timers"), "#processes", ("timers",), _timers),
+    "held": Place(mark("held"), "#waiting", ("paused", "waiting"), _held),
+    "letters": Place(mark("dead letters"), "/letters", ("dead letters",), _letters),
+    "outbox": Place(mark("outboxes"), "#waiting", ("answers",), _outbox),
+}

@@ -8,14 +8,20 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup, escape
 
+from linedesk.operate.calls import cost_words, reason_words
+from linedesk.operate.events.verdict import RESULT_NAMES
 from linedesk.operate.format import brief, for_long
+from linedesk.operate.health import sent_words
 from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
+from linedesk.store.records.letters import Cause
 
 Moment = Any
 """A datetime, or the text of one; any other value counts as none."""
@@ -69,49 +75,34 @@ def share(value: Any) -> str:
 
 def ago(moment: Moment, now: datetime | None = None) -> str:
     """Return the distance from now: `3 s ago`, `in 5 min`."""
-    at = _datetime(moment)
-    if at is None:
+    gone = _gone(moment, now)
+    if gone is None:
         return NONE
-    gone = ((now or datetime.now(UTC)) - at).total_seconds()
     if abs(gone) < 1:
         return _("now")
     words = _("{time} ago") if gone > 0 else _("in {time}")
     return words.format(time=for_long(abs(gone)))
 
 
-def clock(moment: Moment) -> Markup:
-    """Return the time of day in this machine's zone, with the date in the title."""
-    return _time(moment, "clock")
-
-
-def bare_clock(moment: Moment) -> str:
-    """Return the time of day as plain text, for places without elements."""
-    at = _datetime(moment)
-    return NONE if at is None else at.astimezone().strftime(FORMS["clock"])
-
-
-def age(moment: Moment, now: datetime | None = None) -> str:
+def age(moment: Moment) -> str:
     """Return an age: `37 s old`."""
+    gone = _gone(moment)
+    return NONE if gone is None else _("{time} old").format(time=for_long(max(0.0, gone)))
+
+
+def since(moment: Moment) -> str:
+    """Return the time since a moment."""
+    return seconds(_gone(moment))
+
+
+def _gone(moment: Moment, now: datetime | None = None) -> float | None:
     at = _datetime(moment)
-    if at is None:
-        return NONE
-    gone = max(0.0, ((now or datetime.now(UTC)) - at).total_seconds())
-    return _("{time} old").format(time=for_long(gone))
+    return None if at is None else ((now or datetime.now(UTC)) - at).total_seconds()
 
 
-def moment(moment: Moment) -> Markup:
-    """Return day and time in this machine's zone."""
-    return _time(moment, "moment")
-
-
-def exact(moment: Moment) -> Markup:
-    """Return the time of day with milliseconds."""
-    return _time(moment, "exact")
-
-
-def zone(now: datetime | None = None) -> str:
+def zone() -> str:
     """Return the server's zone: the zone of all times until a script writes the browser's."""
-    local = (now or datetime.now(UTC)).astimezone()
+    local = datetime.now().astimezone()
     return f"{local.tzname()} ({local:%z})"
 
 
@@ -137,12 +128,6 @@ def _datetime(moment: Moment) -> datetime | None:
         except ValueError:
             return None
     return moment.astimezone(UTC) if isinstance(moment, datetime) else None
-
-
-def since(moment: Moment, now: datetime | None = None) -> str:
-    """Return the time since a moment."""
-    at = _datetime(moment)
-    return NONE if at is None else seconds(((now or datetime.now(UTC)) - at).total_seconds())
 
 
 def short(text: Any) -> str:
@@ -175,14 +160,10 @@ def code(text: str) -> Markup:
 
 def timed(text: str) -> Markup:
     """Return a text with each moment that has a zone as a `<time>`, for the operator's zone."""
-    words, found = MOMENT.split(str(text)), MOMENT.findall(str(text))
-    told = [escape(words[0])]
-    for moment, behind in zip(found, words[1:], strict=True):
-        told += [_within(moment), escape(behind)]
-    return Markup("").join(told)
+    return Markup(MOMENT.sub(lambda found: _within(found[0]), str(escape(text))))
 
 
-def _within(words: str) -> Markup:
+def _within(words: str) -> str:
     """Return a moment of a text as `<time>`; a time of day means the nearest one."""
     text, now = re.sub(r" ?UTC$", "+00:00", words), datetime.now(UTC)
     # Seconds are shown only where they are known.
@@ -191,15 +172,10 @@ def _within(words: str) -> Markup:
     try:
         at = datetime.fromisoformat(f"{now:%Y-%m-%d} {text}" if form == "clock" else text)
     except ValueError:
-        return escape(words)
+        return words
     if form == "clock" and at < now - timedelta(hours=12):
         at += timedelta(days=1)
     return _time(at, form)
-
-
-def pretty(value: Any) -> str:
-    """Return a document as JSON, with readable Japanese."""
-    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
 def _is_number(value: Any) -> bool:
@@ -212,24 +188,15 @@ def plain(value: Any) -> str:
     return str(value) or NONE if value is not None else NONE
 
 
-FILTERS = {
-    "number": number,
-    "rate": rate,
-    "seconds": seconds,
-    "share": share,
-    "ago": ago,
-    "age": age,
-    "clock": clock,
-    "bare_clock": bare_clock,
-    "moment": moment,
-    "exact": exact,
-    "plain": plain,
-    "short": short,
-    "since": since,
-    "code": code,
-    "timed": timed,
-    "pretty": pretty,
-    "capital": capital,
-    "sentence": sentence,
+FILTERS: dict[str, Callable[..., Any]] = {
+    **{one.__name__: one for one in (number, rate, seconds, share, ago, age, since)},
+    **{one.__name__: one for one in (plain, short, code, timed, capital, sentence)},
+    **{form: partial(_time, form=form) for form in ("clock", "moment", "exact")},
+    "pretty": partial(json.dumps, ensure_ascii=False, indent=2, default=str),
     "known": lambda value: known(value) or NONE,
+    "cost": cost_words,
+    "sent": sent_words,
+    "reason": reason_words,
+    "explained": lambda row: known(Cause(row.cause, row.about)),
+    "result": lambda result: _(RESULT_NAMES.get(result, str(result))),
 }

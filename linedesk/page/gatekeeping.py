@@ -107,7 +107,8 @@ class Gatekeeper:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                headers.setdefault("cache-control", "no-store")
+                # A static file has an ETag, by which a browser asks for it again.
+                headers["cache-control"] = "no-cache" if "etag" in headers else "no-store"
                 if headers.get("content-type", "").startswith(TEXTS):
                     headers["content-language"] = language()
                     headers.add_vary_header("accept-language")

@@ -6,8 +6,6 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -37,7 +35,7 @@ from linedesk.page.live import Away, LiveReadings
 from linedesk.page.page_context import PageContext, Said, own_path
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
-from linedesk.store.documents import DEADLETTERS
+from linedesk.store.documents import DEADLETTERS, Document
 from linedesk.store.errors import translated
 from linedesk.store.records.letters import Cause
 
@@ -47,44 +45,6 @@ REQUEST_SECONDS = 30.0
 EVERY_SECONDS = 2
 # The tracebacks of 2,000 letters are 5 MB.
 GROUPS_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The letters of a form: some ids, or a group with one cause and one line of code."""
-
-    ids: tuple[str, ...] = ()
-    cause: str | None = None
-    where: str = ""
-    until: str = ""
-    """The end of a group: later letters do not belong to it."""
-
-    @property
-    def words(self) -> Phrase | str:
-        """A description for a person."""
-        if self.cause is None:
-            one, many = mark("1 chosen letter"), mark("{count} chosen letters")
-            return Phrase(one if len(self.ids) == 1 else many, count=len(self.ids))
-        cause = known(Cause.from_line(self.cause)) if self.cause else Phrase(NO_CAUSE)
-        if not self.where:
-            return cause
-        return Phrase(mark("{cause} at {where}"), cause=cause, where=self.where)
-
-    @classmethod
-    def of(cls, fields: Mapping[str, str], ids: Sequence[str]) -> Chosen:
-        """Return the letters that a form or an address names."""
-        where, until = fields.get("where", ""), fields.get("until", "")
-        return cls(tuple(ids[:MOST_LETTERS]), fields.get("cause"), where, until)
-
-    def read_ids(self, database: Database[Any]) -> list[str]:
-        """Return the ids, the oldest first. Raises ConsoleError, StoreUnavailable."""
-        if self.cause is None:
-            return list(self.ids)
-        try:
-            until = datetime.fromisoformat(self.until) if self.until else None
-        except ValueError:
-            raise ConsoleError(Phrase(mark("{text!r} is not a time"), text=self.until)) from None
-        return ids_in(database, self.cause, self.where, until=until)
 
 
 def letter_routes(context: PageContext) -> APIRouter:
@@ -140,28 +100,42 @@ def _list_route(router: APIRouter, context: PageContext) -> None:
 
 def _ask_routes(router: APIRouter, context: PageContext) -> None:
     @router.get("/letters/ask")
-    async def ask(request: Request, act: str = "replay", back: str = "/letters") -> Response:
-        query, act = request.query_params, "drop" if act == "drop" else "replay"
-        chosen = Chosen.of(query, query.getlist("id"))
-        ids = await context.read(chosen.read_ids)
+    async def ask(
+        request: Request,
+        act: str = "replay",
+        cause: str | None = None,
+        where: str = "",
+        back: str = "/letters",
+    ) -> Response:
+        """Show the letters, whose ids the form then names."""
+        act, ids = "drop" if act == "drop" else "replay", request.query_params.getlist("id")
+        if cause is not None:
+            ids = await context.read(lambda database: ids_in(database, cause, where))
         if not ids:
-            return context.back(own_path(back), Said(_("No letter is left to choose"), well=False))
-        choice = Choice(ids=ids[:MOST_LISTED])
-        rows = await context.read(lambda database: found(database[DEADLETTERS], choice))
+            return context.back(back, Said(_("No letter is left to choose"), well=False))
+        asked = ids[:MOST_LETTERS]
         told: dict[str, Any] = {
-            "letters": await context.read(
-                lambda database: context.named(database, [summary(row) for row in rows])
-            ),
-            "count": min(len(ids), MOST_LETTERS) if chosen.cause is not None else len(rows),
-            "others": max(0, len(ids) - MOST_LETTERS),
-            "command": f"linedesk dead {act} --cause {shlex.quote(chosen.cause or '')}",
-            "chosen": chosen,
-            "until": datetime.now(UTC).isoformat(),
+            "letters": await context.read(lambda database: _rows(context, database, asked)),
+            "others": len(ids) - len(asked),
+            "command": f"linedesk dead {act} --cause {shlex.quote(cause or '')}",
+            "cause": cause,
+            "group": "" if cause is None else _group(cause, where),
             "act": act,
-            "costs": await context.read(lambda database: _costs(database, ids[:MOST_LETTERS])),
+            "costs": await context.read(lambda database: _costs(database, asked)),
             "back": own_path(back),
         }
         return context.page(request, "letters_ask.html", told)
+
+
+def _rows(context: PageContext, database: Database[Any], ids: Sequence[str]) -> list[Document]:
+    rows = found(database[DEADLETTERS], Choice(ids=ids))
+    return context.named(database, [summary(row) for row in rows])
+
+
+def _group(cause: str, where: str) -> str:
+    """Return a group for a person: its cause, and its line of code if there is one."""
+    said = known(Cause.from_line(cause)) if cause else _(NO_CAUSE)
+    return _("{cause} at {where}").format(cause=said, where=where) if where else said
 
 
 def _act_routes(router: APIRouter, context: PageContext) -> None:
@@ -172,7 +146,7 @@ def _act_routes(router: APIRouter, context: PageContext) -> None:
 
 async def _replay(requested: RequestedAct) -> Said:
     """Replay the letters one by one, each in its own time, and return the message."""
-    context, acts, ids = requested.context, requested.acts, await _ids(requested)
+    context, acts, ids = requested.context, requested.acts, _ids(requested)
     again, force = bool(requested.word("again")), bool(requested.word("force"))
     replays, refused = dict[str, str](), list[str]()
     until = time.monotonic() + REQUEST_SECONDS
@@ -207,7 +181,7 @@ async def _replay(requested: RequestedAct) -> Said:
 
 
 async def _drop(requested: RequestedAct) -> Said:
-    ids = await _ids(requested)
+    ids = _ids(requested)
     dropped = await requested.context.act(lambda: requested.acts.drop(ids))
     words = ngettext(
         "{count} dead letter dropped for good", "{count} dead letters dropped for good", dropped
@@ -215,13 +189,11 @@ async def _drop(requested: RequestedAct) -> Said:
     return Said(words.format(count=dropped))
 
 
-async def _ids(requested: RequestedAct) -> list[str]:
+def _ids(requested: RequestedAct) -> Sequence[str]:
     """Return the ids of a form, the oldest first. Raises NotDone without any."""
-    context, chosen = requested.context, Chosen.of(requested.fields, requested.ids)
-    ids = await context.act(lambda: chosen.read_ids(context.acting))
-    if not ids:
+    if not requested.ids:
         raise NotDone(Phrase(mark("no letter is left")))
-    return ids[:MOST_LETTERS]
+    return requested.ids[:MOST_LETTERS]
 
 
 def _costs(database: Database[Any], ids: Sequence[str]) -> dict[str, Any] | None:

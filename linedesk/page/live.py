@@ -126,13 +126,10 @@ class LiveReadings(Generic[Value]):
         return self._latest
 
     async def _take(self) -> None:
-        # The task has the context, and so the language, of the viewer that came first.
-        with speaking(self._language):
-            await self._taken()
-
-    async def _taken(self) -> None:
         try:
-            value = await self._reader.run(self._read)
+            # The task has the context, and so the language, of the viewer that came first.
+            with speaking(self._language):
+                value = await self._reader.run(self._read)
         except Away as error:
             if self._latest.trouble is None:
                 log.warning("console data not read, trying again error=%s", error)

@@ -17,11 +17,8 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from pymongo.database import Database
 
-from linedesk.operate.calls import cost_words, reason_words
 from linedesk.operate.conversation import with_names
-from linedesk.operate.events.verdict import RESULT_NAMES
 from linedesk.operate.format import UNITS
-from linedesk.operate.health import sent_words
 from linedesk.operate.lists.conversations import pause_of_everything
 from linedesk.operate.lists.waiting import COST_OF_PAUSE
 from linedesk.operate.text import known
@@ -33,7 +30,6 @@ from linedesk.runtime.language import gettext, language, mark, ngettext, of_envi
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
 from linedesk.store.records.calls import is_taken
-from linedesk.store.records.letters import Cause
 
 Value = TypeVar("Value")
 
@@ -246,11 +242,6 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(FILTERS)
-    made.filters["cost"] = cost_words
-    made.filters["sent"] = sent_words
-    made.filters["reason"] = reason_words
-    made.filters["explained"] = lambda row: known(Cause(row.cause, row.about))
-    made.filters["result"] = lambda result: gettext(RESULT_NAMES.get(result, str(result)))
     made.globals.update(_=text_of, ngettext=count_of, cost_of_pause=COST_OF_PAUSE)
     made.tests["taken"] = is_taken
     return made

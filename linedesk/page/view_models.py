@@ -26,26 +26,59 @@ from linedesk.operate.text import known
 from linedesk.page.charts import HOURS
 from linedesk.page.flow_chart import flows, nodes
 from linedesk.page.format import seconds
-from linedesk.page.words import WORDS
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.control import Pause
 from linedesk.store.documents import Document
 
 HOSTS = {"api": "api.line.me", "data": "api-data.line.me"}
+# The label of a tile, and the place of its causes.
 TILES = {
-    "store": mark("Webhook to stored"),
-    "wait": mark("Stored to handler"),
-    "handler": mark("Handler"),
-    "call": mark("Call of LINE"),
+    "store": (mark("Webhook to stored"), "#processes"),
+    "wait": (mark("Stored to handler"), "#waiting"),
+    "handler": (mark("Handler"), "#threads"),
+    "call": (mark("Call of LINE"), "/calls"),
 }
-# The place of the causes of a tile.
-TILE_LEADS_TO = {"store": "#processes", "wait": "#waiting", "handler": "#threads", "call": "/calls"}
 SPANS = {
-    **TILES,
+    **{name: label for name, (label, _place) in TILES.items()},
     "gate": mark("Wait for the gate"),
     "save": mark("Save of progress"),
     "ring": mark("Timer, late by"),
+}
+# The terms on the overview: the texts under the pointer, and the list at its end.
+WORDS = {
+    mark("Unfinished"): mark(
+        "Events that are stored and not decided yet: not read, in progress, or held."
+    ),
+    mark("Answers to send"): mark(
+        "Decided sends that LINE has not taken yet. The time below is the wait of the oldest "
+        "send's event."
+    ),
+    mark("Not read yet"): mark("Events in recvq that the dispatcher has not read."),
+    mark("Webhook to stored"): mark(
+        "From the arrival of a webhook to the moment when its events are stored."
+    ),
+    mark("Stored to handler"): mark("From the arrival of an event to the start of its handler."),
+    mark("Handler"): mark("How long the bot's handler runs."),
+    mark("Call of LINE"): mark(
+        "The time until LINE answers a call, and whether LINE takes calls at all."
+    ),
+    mark("Queue retention left"): mark(
+        "How long recvq and the oplog keep unfinished events at the present rate. The rate is "
+        "that of the last hour, or since the dispatcher took the lead."
+    ),
+    mark("p50, p90, p99"): mark(
+        "50, 90 and 99 percent of the values of the last minute are at most this value."
+    ),
+    mark("Try"): mark("How often the handler was called for the event, of HANDLER_TRIES."),
+    mark("Release"): mark(
+        "Gives up the event or send that blocks a conversation. It becomes a dead letter, and the "
+        "next events are handled."
+    ),
+    mark("Bot version"): mark(
+        "The version of the bot in a worker process. Only workers of one version get jobs: the "
+        "version with most threads."
+    ),
 }
 # The place of the details of a problem, by its key.
 DETAILS = {
@@ -104,24 +137,17 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
     }
 
 
-def _no_calls(value: Overview) -> tuple[str, str] | None:
-    """Return the texts of the tile of LINE's calls while LINE takes none."""
-    calls = value.latest_calls
-    if calls.all_failed:
-        latest = _("the latest {count}, in the last minute").format(count=calls.count)
-        return _("all failed"), latest
-    if is_line_away(value) and not calls.count:
-        return _("no calls"), _("LINE fails")
-    return None
-
-
 def _timed(name: str, slowest: Latency | None, value: Overview) -> dict[str, Any]:
     """Return the tile of a kind of step: its median and its 99th percentile."""
-    told: dict[str, Any] = {"name": TILES[name], "href": TILE_LEADS_TO[name], "is_bad": False}
+    label, href = TILES[name]
+    told: dict[str, Any] = {"name": label, "href": href, "is_bad": False}
     calls = value.latest_calls
-    if name == "call" and (away := _no_calls(value)):
-        href = "/calls?failed=true"
-        return told | {"figure": away[0], "more": away[1], "href": href, "is_bad": True}
+    if name == "call" and (calls.all_failed or (is_line_away(value) and not calls.count)):
+        told |= {"href": "/calls?failed=true", "is_bad": True}
+        if not calls.count:
+            return told | {"figure": _("no calls"), "more": _("LINE fails")}
+        latest = _("the latest {count}, in the last minute").format(count=calls.count)
+        return told | {"figure": _("all failed"), "more": latest}
     if slowest is None:
         return told | {"figure": seconds(None), "more": _("none in the last minute")}
     more = _("p99 {time} in the last minute").format(time=seconds(slowest.p99))
@@ -148,18 +174,11 @@ class Alert:
     """A problem with the place of its details; of a pause also with the pause."""
 
     problem: HealthProblem
+    saw: str
     href: str
     label: str
     pause: Document | None = None
     is_obeyed: bool = True
-
-    @property
-    def saw(self) -> str:
-        """The problem, without the conversation of a pause: the page links to it by its name."""
-        if self.pause is None or not self.pause.get("key"):
-            return self.problem.saw
-        scope = scope_words(self.pause.get("channel"), self.pause["key"])
-        return self.problem.saw.removeprefix(scope).strip()
 
     def is_banner(self, everything_paused: Pause | None) -> bool:
         """Return whether the banner on top of every page shows it."""
@@ -176,13 +195,15 @@ def alerts(problems: Sequence[HealthProblem], value: Overview) -> list[Alert]:
     told = []
     for one in problems:
         href, label = DETAILS.get(one.about, PROCESSES)
-        pause = next(paused, None) if one.about == "paused" else None
-        is_obeyed = (
-            pause is None
-            or value.obeyed is None
-            or (pause.get("channel"), pause.get("key")) in obeyed
-        )
-        told.append(Alert(one, href, label, pause, is_obeyed))
+        if one.about != "paused" or (pause := next(paused, None)) is None:
+            told.append(Alert(one, one.saw, href, label))
+            continue
+        scope, saw = (pause.get("channel"), pause.get("key")), one.saw
+        if scope[1]:
+            # The page links to a conversation by its name.
+            saw = saw.removeprefix(scope_words(*scope)).strip()
+        is_obeyed = value.obeyed is None or scope in obeyed
+        told.append(Alert(one, saw, href, label, pause, is_obeyed))
     return told
 
 
@@ -199,19 +220,13 @@ def choices_of(found: Sequence[Head]) -> list[tuple[Head, bool]]:
 def targets(row: Mapping[str, Any]) -> list[tuple[str, str | None]]:
     """Return the targets of an act: texts, each with its page, if there is one."""
     on, act = row.get("on"), row.get("act")
-    if isinstance(on, list):
-        return [_letter_target(act, str(one)) for one in on]
-    words = str(on or "")
-    if act in ("replay", "drop"):
-        return [_letter_target(act, words)]
+    words = [str(one) for one in on] if isinstance(on, list) else [str(on or "")]
+    # A dropped letter has only the story of its event.
+    kind = {"replay": "letters", "drop": "event"}.get(str(act))
+    if kind is not None:
+        return [(one, f"/{kind}/{quote(one, safe='')}") for one in words]
     if act not in (*PAUSING, "release"):
-        return [(words, None)]
-    scope, _, event = words.partition(" ")
-    is_conversation = "/" in scope
-    found = [(scope, f"/conversation/{quote(scope)}" if is_conversation else None)]
+        return [(one, None) for one in words]
+    scope, _, event = words[0].partition(" ")
+    found = [(scope, f"/conversation/{quote(scope)}" if "/" in scope else None)]
     return [*found, (event, f"/event/{quote(event, safe='')}")] if event else found
-
-
-def _letter_target(act: Any, id_: str) -> tuple[str, str]:
-    """Return a letter's page; a dropped letter has only the story of its event."""
-    return id_, f"/{'event' if act == 'drop' else 'letters'}/{quote(id_, safe='')}"
