@@ -19,9 +19,8 @@ from frontdesk.http import HEAD_SECONDS, Connection, Overload
 from frontdesk.metrics import FrontdeskMetrics
 from linedesk.launch.systemd import service_from
 from linedesk.page.app import create_app
-from linedesk.page.gatekeeping import is_loopback
-from linedesk.page.page_context import Console
-from linedesk.page.serve import config_of, serve
+from linedesk.page.gatekeeping import Console, is_loopback
+from linedesk.page.serve import ConsoleServer, config_of
 from linedesk.settings.addresses import console_url
 from linedesk.settings.errors import CannotServe, SettingsError
 from linedesk.settings.settings import Settings, require_server
@@ -63,16 +62,12 @@ def run_console(settings: Settings) -> NoReturn:
         reading = client.get_database(name, read_preference=ReadPreference.PRIMARY_PREFERRED)
         click.echo(f"Page:       {url}", err=True)
         app = create_app(console, reading=reading, acting=client[name])
-        code = serve(
-            server_config(app, console),
-            listener,
-            url=url,
-            refusals=app.state.refusals,
-            service=service,
-        )
+        config, refusals = server_config(app, console), app.state.refusals
+        server = ConsoleServer(config, url=url, refusals=refusals, service=service)
+        server.run(sockets=[listener])
     # Skip reads that wait for MongoDB: they would only delay the exit.
     logging.shutdown()
-    os._exit(code)
+    os._exit(0)
 
 
 def server_config(

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from pymongo.database import Database
 from starlette.exceptions import HTTPException
@@ -17,13 +16,13 @@ from linedesk.operate.errors import ConsoleError
 from linedesk.page.actions import act_routes
 from linedesk.page.auth import GUESS_SECONDS
 from linedesk.page.browse import browse_routes
-from linedesk.page.gatekeeping import BODY_SECONDS, Gatekeeper
+from linedesk.page.gatekeeping import BODY_SECONDS, Console, Gatekeeper
 from linedesk.page.letters import letter_routes
 from linedesk.page.live import Away
-from linedesk.page.page_context import Console, PageContext
-from linedesk.page.pages import OVERVIEW_SECONDS, page_routes, wants_json
-from linedesk.runtime.language import DEFAULT, mark, speaking
+from linedesk.page.page_context import PageContext
+from linedesk.page.pages import OVERVIEW_SECONDS, page_routes
 from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
 from linedesk.runtime.metrics import Refusals
 
 log = logging.getLogger(__name__)
@@ -48,13 +47,7 @@ def create_app(
     together cost one read of the overview in `overview_seconds`. `acting` is the same database on
     the primary where `reading` may be on a secondary. Raises UnknownLanguage.
     """
-    context = PageContext(
-        console,
-        reading=reading,
-        acting=reading if acting is None else acting,
-        guess_seconds=guess_seconds,
-    )
-
+    context = PageContext(console, reading=reading, acting=reading if acting is None else acting)
     refusals = Refusals(log)
 
     @asynccontextmanager
@@ -67,9 +60,9 @@ def create_app(
     app.state.refusals = refusals
     app.add_middleware(
         Gatekeeper,
-        names=context.names,
-        doorkeeper=context.doorkeeper,
+        console=console,
         refusals=refusals,
+        guess_seconds=guess_seconds,
         body_seconds=body_seconds,
         language=context.language,
     )
@@ -82,19 +75,16 @@ def create_app(
 
 
 def _explain(app: FastAPI, context: PageContext) -> None:
-    """Add the pages for errors, and the JSON for programs, which is English."""
+    """Add the pages for errors."""
 
     @app.exception_handler(Away)
     async def away(request: Request, error: Away) -> Response:
-        if wants_json(request):
-            return JSONResponse({"error": str(error)}, 503)
-        return context.away(request, error)
+        # It retries by itself.
+        told = {"trouble": str(error), "every": 2}
+        return context.page(request, "away.html", told, status=503)
 
     @app.exception_handler(ConsoleError)
     async def unknown(request: Request, error: ConsoleError) -> Response:
-        if wants_json(request):
-            with speaking(DEFAULT):
-                return JSONResponse({"error": list(error.problems)}, 404)
         told = {"problems": error.problems, "heading": _(UNKNOWN)}
         return context.page(request, "unknown.html", told, status=404)
 

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from linedesk.page.auth import Doorkeeper, TooManyGuesses
+from linedesk.page.auth import GUESS_SECONDS, Doorkeeper, TooManyGuesses
 from linedesk.runtime.language import DEFAULT, LANGUAGES, gettext, language, mark, speaking
 from linedesk.runtime.metrics import Refusals
 
@@ -50,12 +50,28 @@ FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 
 @dataclass(frozen=True)
-class Names:
-    """The host names of the console, and whether it answers requests from a proxy."""
+class Console:
+    """The settings of the console as plain values."""
 
+    channel: str = "main"
+    """The channel of conversations whose rows name none."""
+    password: str = ""
+    token: str = ""
     host: str = "127.0.0.1"
+    port: int = 8010
     url: str | None = None
-    open_to_proxies: bool = False
+    """The URL of the page, where it differs from host and port."""
+    text: bool = False
+    """Whether the text that people wrote is shown."""
+
+    @property
+    def is_proxied(self) -> bool:
+        """Whether `url` names a proxy: an address other than the console's own."""
+        if self.url is None:
+            return False
+        url = urlsplit(self.url)
+        is_elsewhere = is_loopback(self.host) and not is_loopback(url.hostname or "")
+        return url.scheme != "http" or (url.port or 80) != self.port or is_elsewhere
 
     def knows(self, host: str) -> bool:
         """Return whether a Host header, with or without a port, names this console."""
@@ -63,12 +79,10 @@ class Names:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             return False
-        if name in {*LOOPBACK_NAMES, self.host.lower()} - {*EVERYWHERE}:
-            return True
-        if self.url is not None and name == (urlsplit(self.url).hostname or ""):
-            return True
+        names = {*LOOPBACK_NAMES, self.host.lower(), urlsplit(self.url or "").hostname}
         # Another site's DNS can give a name any address, but cannot turn an address into a name.
-        return self.host in EVERYWHERE and _address(name) is not None
+        is_any_address = self.host in EVERYWHERE and _address(name) is not None
+        return name in names - {*EVERYWHERE} or is_any_address
 
 
 class Gatekeeper:
@@ -77,18 +91,20 @@ class Gatekeeper:
     def __init__(
         self,
         app: ASGIApp,
-        names: Names,
-        doorkeeper: Doorkeeper,
+        console: Console,
         refusals: Refusals,
         *,
+        guess_seconds: float = GUESS_SECONDS,
         body_seconds: float = BODY_SECONDS,
         language: str | None = None,
     ) -> None:
         self._app = app
         self._language = language
         self._refusals = refusals
-        self._names = names
-        self._doorkeeper = doorkeeper
+        self._console = console
+        self._doorkeeper = Doorkeeper(
+            password=console.password, token=console.token, guess_seconds=guess_seconds
+        )
         self._body_seconds = body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,7 +130,7 @@ class Gatekeeper:
                     headers.add_vary_header("accept-language")
             await send(message)
 
-        refused = refusal(scope["method"], Headers(scope=scope), self._names)
+        refused = refusal(scope["method"], Headers(scope=scope), self._console)
         if refused is None:
             refused = await self._unknown(scope)
         if refused is None and scope["method"] not in SAFE_METHODS:
@@ -180,12 +196,13 @@ async def _whole(receive: Receive, seconds: float) -> Receive | None:
     return again
 
 
-def refusal(method: str, headers: Headers, names: Names) -> tuple[int, str] | None:
+def refusal(method: str, headers: Headers, console: Console) -> tuple[int, str] | None:
     """Return status and text for a request that is refused unread; None for others."""
     host = headers.get("host", "")
-    if not names.knows(host):
+    if not console.knows(host):
         return 421, mark("This host name is not one of the console's: see CONSOLE_URL.")
-    if not names.open_to_proxies and any(name in headers for name in FORWARDED):
+    is_closed = bool(console.password or console.token)
+    if not is_closed and any(name in headers for name in FORWARDED):
         return 403, mark("Reached through a proxy: set CONSOLE_PASSWORD first.")
     if method in SAFE_METHODS:
         return None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -22,10 +22,9 @@ from linedesk.operate.format import UNITS
 from linedesk.operate.lists.conversations import pause_of_everything
 from linedesk.operate.lists.waiting import COST_OF_PAUSE
 from linedesk.operate.text import known
-from linedesk.page.auth import GUESS_SECONDS, Doorkeeper
 from linedesk.page.format import FILTERS, number, zone
-from linedesk.page.gatekeeping import Names, is_loopback, visitor_of
-from linedesk.page.live import Away, LiveReader, LiveReadings
+from linedesk.page.gatekeeping import Console, visitor_of
+from linedesk.page.live import LiveReader, LiveReadings
 from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
 from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
 from linedesk.store.documents import Document
@@ -71,31 +70,6 @@ ACT_SECONDS, ACT_SPARE_SECONDS = 1.2, 0.3
 
 
 @dataclass(frozen=True)
-class Console:
-    """The settings of the console as plain values."""
-
-    channel: str = "main"
-    """The channel of conversations whose rows name none."""
-    password: str = ""
-    token: str = ""
-    host: str = "127.0.0.1"
-    port: int = 8010
-    url: str | None = None
-    """The URL of the page, where it differs from host and port."""
-    text: bool = False
-    """Whether the text that people wrote is shown."""
-
-    @property
-    def is_proxied(self) -> bool:
-        """Whether `url` names a proxy: an address other than the console's own."""
-        if self.url is None:
-            return False
-        url = urlsplit(self.url)
-        is_elsewhere = is_loopback(self.host) and not is_loopback(url.hostname or "")
-        return url.scheme != "http" or (url.port or 80) != self.port or is_elsewhere
-
-
-@dataclass(frozen=True)
 class Said:
     """The outcome of an act."""
 
@@ -111,24 +85,13 @@ class Said:
 class PageContext:
     """One console. `reading` may read from a secondary, `acting` needs the primary."""
 
-    def __init__(
-        self,
-        console: Console,
-        *,
-        reading: Database[Any],
-        acting: Database[Any],
-        guess_seconds: float = GUESS_SECONDS,
-    ) -> None:
+    def __init__(self, console: Console, *, reading: Database[Any], acting: Database[Any]) -> None:
         self.console = console
         self.reading = reading
         self.acting = acting
-        self.doorkeeper = Doorkeeper(
-            password=console.password, token=console.token, guess_seconds=guess_seconds
-        )
         # Raises UnknownLanguage.
         self.language = of_environment()
         self.started_by = started_by(os.environ, parent=os.getppid())
-        self.names = Names(console.host, url=console.url, open_to_proxies=self.doorkeeper.asks)
         self.reader = LiveReader()
         self.actor = LiveReader(seconds=ACT_SECONDS, spare_seconds=ACT_SPARE_SECONDS)
         self.pause = LiveReadings(
@@ -188,10 +151,6 @@ class PageContext:
             values["trouble"] = known(values["trouble"])
         words = self._templates.get_template(template).render(values)
         return HTMLResponse(words, status_code=status)
-
-    def away(self, request: Request, error: Away) -> HTMLResponse:
-        """Return the page for a MongoDB that does not answer; it retries by itself."""
-        return self.page(request, "away.html", {"trouble": str(error), "every": 2}, status=503)
 
     def back(self, to: str, said: Said) -> RedirectResponse:
         """Redirect to one of our pages, which shows the outcome of an act."""

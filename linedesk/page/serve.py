@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -24,20 +23,6 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 TELL_TICKS = 10
 # An interrupted page loses no data.
 STOP_SECONDS = 1
-
-
-def serve(
-    config: uvicorn.Config,
-    listener: socket.socket,
-    *,
-    url: str,
-    refusals: Refusals,
-    service: ServiceManager | None = None,
-) -> int:
-    """Serve on a listening socket until SIGTERM or SIGINT; return the exit code."""
-    server = ConsoleServer(config, url=url, refusals=refusals, service=service or ServiceManager())
-    server.run(sockets=[listener])
-    return 0
 
 
 def config_of(app: ASGIApp, *, is_proxied: bool, http: type[asyncio.Protocol]) -> uvicorn.Config:
@@ -61,7 +46,7 @@ def config_of(app: ASGIApp, *, is_proxied: bool, http: type[asyncio.Protocol]) -
 
 
 class ConsoleServer(uvicorn.Server):
-    """A server that stops at the first signal and exits at once at the second."""
+    """A server that stops at the first signal; a second SIGINT waits for no connection."""
 
     def __init__(
         self, config: uvicorn.Config, *, url: str, refusals: Refusals, service: ServiceManager
@@ -80,12 +65,6 @@ class ConsoleServer(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; at the second call exit at once."""
-        if self.should_exit:
-            os._exit(128 + sig)
-        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then report readiness."""

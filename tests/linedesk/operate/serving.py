@@ -15,7 +15,7 @@ from pymongo.database import Database
 from linedesk.launch.console import server_config
 from linedesk.page import live, page_context
 from linedesk.page.app import create_app
-from linedesk.page.page_context import Console
+from linedesk.page.gatekeeping import Console
 from tests.waiting import eventually
 
 READING_SECONDS = 15.0

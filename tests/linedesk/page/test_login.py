@@ -20,7 +20,7 @@ from linedesk.page.auth import (
     Doorkeeper,
     TooManyGuesses,
 )
-from linedesk.page.page_context import Console
+from linedesk.page.gatekeeping import Console
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import USER
 from tests.linedesk.operate.serving import served

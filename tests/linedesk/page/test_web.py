@@ -21,8 +21,8 @@ from frontdesk.http import HEAD_BYTES
 from linedesk.operate.acts import OperatorControl
 from linedesk.operate.overview import read_overview
 from linedesk.page import pages
-from linedesk.page.gatekeeping import MOST_BODY_BYTES, Names, refusal
-from linedesk.page.page_context import Console, own_path
+from linedesk.page.gatekeeping import MOST_BODY_BYTES, Console, refusal
+from linedesk.page.page_context import own_path
 from linedesk.store.control import Scope
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
@@ -259,7 +259,9 @@ def test_a_form_is_taken_only_from_pages_of_ours(
     headers: dict[str, str], status: int | None
 ) -> None:
     told = {"host": "127.0.0.1:8010", "content-length": "10", **headers}
-    found = refusal("POST", pages.Request({"type": "http", "headers": raw(told)}).headers, Names())
+    found = refusal(
+        "POST", pages.Request({"type": "http", "headers": raw(told)}).headers, Console()
+    )
     assert (found and found[0]) == status
 
 
@@ -268,12 +270,12 @@ def raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 def test_only_names_of_ours_are_answered() -> None:
-    everywhere = Names("0.0.0.0", open_to_proxies=True)
+    everywhere = Console(host="0.0.0.0")
     assert everywhere.knows("192.0.2.7:8010")
     assert not everywhere.knows("rebound.example")
-    assert Names("desk.internal").knows("desk.internal:8010")
-    assert Names(url="https://desk.example").knows("desk.example")
-    assert not Names("192.0.2.7").knows("192.0.2.8")
+    assert Console(host="desk.internal").knows("desk.internal:8010")
+    assert Console(url="https://desk.example").knows("desk.example")
+    assert not Console(host="192.0.2.7").knows("192.0.2.8")
 
 
 def test_no_redirect_leaves_the_console() -> None:
