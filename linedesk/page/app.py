@@ -15,7 +15,6 @@ from starlette.exceptions import HTTPException
 from linedesk.operate.errors import ConsoleError
 from linedesk.page.actions import act_routes
 from linedesk.page.auth import GUESS_SECONDS
-from linedesk.page.browse import browse_routes
 from linedesk.page.gatekeeping import BODY_SECONDS, Console, Gatekeeper
 from linedesk.page.letters import letter_routes
 from linedesk.page.live import Away
@@ -67,7 +66,7 @@ def create_app(
         language=context.language,
     )
     app.include_router(page_routes(context, overview_seconds=overview_seconds))
-    for routes in (browse_routes, letter_routes, act_routes):
+    for routes in (letter_routes, act_routes):
         app.include_router(routes(context))
     app.mount("/static", StaticFiles(packages=[("linedesk.page", "static")]))
     _explain(app, context)

@@ -30,9 +30,9 @@ from linedesk.operate.events.rows import present_leader
 from linedesk.operate.format import as_json
 from linedesk.operate.text import known
 from linedesk.page.actions import MOST_LETTERS, Act, RequestedAct, doing, some
-from linedesk.page.browse import asked_period
 from linedesk.page.live import Away, LiveReadings
 from linedesk.page.page_context import PageContext, Said, own_path
+from linedesk.page.pages import asked_period
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
 from linedesk.store.documents import DEADLETTERS, Document

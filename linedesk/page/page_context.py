@@ -154,17 +154,14 @@ class PageContext:
 
     def back(self, to: str, said: Said) -> RedirectResponse:
         """Redirect to one of our pages, which shows the outcome of an act."""
-        path, _, query = own_path(to).partition("#")[0].partition("?")
-        kept = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "said"]
-        query = urlencode([*kept, ("said", self._remembered(said))])
-        return RedirectResponse(f"{path}?{query}", status_code=303)
-
-    def _remembered(self, said: Said) -> str:
         name = secrets.token_urlsafe(9)
         self._said[name] = said
         while len(self._said) > MOST_SAID:
             self._said.popitem(last=False)
-        return name
+        path, _, query = own_path(to).partition("#")[0].partition("?")
+        kept = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "said"]
+        query = urlencode([*kept, ("said", name)])
+        return RedirectResponse(f"{path}?{query}", status_code=303)
 
 
 def _path_of(request: Request) -> str:

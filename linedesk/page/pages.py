@@ -1,17 +1,19 @@
-"""The pages without acts: overview, conversation, story of an event, calls, audit.
+"""The pages without acts: overview, conversation, story of an event, search, and the lists.
 
-An open page fetches itself again and again, with a header. The answer then has no curves, which are
-refreshed less often.
+The curves link to the events of a period: `from` and `to` of the address. An open page fetches
+itself again and again, with a header. The answer then has no curves, which are refreshed less
+often.
 """
 
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from pymongo.database import Database
 
@@ -23,22 +25,30 @@ from linedesk.operate.conversation import (
     names_of,
     read_conversation,
 )
-from linedesk.operate.dead_letters import summary
+from linedesk.operate.dead_letters import moment_of, summary
 from linedesk.operate.errors import NotOneConversation
-from linedesk.operate.events.lists import EventLine, events_of
+from linedesk.operate.events.lists import (
+    MOST_EVENTS,
+    EventLine,
+    counted,
+    events_between,
+    events_of,
+)
 from linedesk.operate.events.story import tell
+from linedesk.operate.events.verdict import RESULTS
 from linedesk.operate.health import overview_as_json
 from linedesk.operate.history import read_history, read_marks
+from linedesk.operate.lists.conversations import ConversationLine, by_cause, latest, waiting
 from linedesk.operate.lists.waiting import MOST_ON_PAGE, read_waiting
 from linedesk.operate.overview import read_overview
 from linedesk.operate.search import MOST_FOUND
 from linedesk.operate.search import search as find
-from linedesk.page.browse import Period, asked_period
 from linedesk.page.charts import HOURS, Chart, charts
 from linedesk.page.live import LiveReadings
 from linedesk.page.page_context import PageContext
 from linedesk.page.view_models import choices_of, seen, targets
-from linedesk.runtime.language import LANGUAGES, language
+from linedesk.runtime.language import LANGUAGES, language, mark
+from linedesk.runtime.language import gettext as _
 from linedesk.store.control import Scope
 from linedesk.store.documents import CONTROL, Document
 from linedesk.store.records.conversations import member_names
@@ -50,11 +60,51 @@ HISTORY_SECONDS = 10.0
 # The refresh interval of a page; the overview refreshes each second.
 EVERY_SECONDS = 2
 # A search of calls may read some 25 MB.
-CALLS_SECONDS = 5
+LISTS_SECONDS = 5
 LONGEST_WORD = 200
 MOST_CALLS = 100
 MOST_LETTERS = 10
 LOOK_MS = 2_000
+MOST_SHOWN = 200
+WITHIN = timedelta(hours=1)
+# An id of MongoDB has the seconds since 1970 in 32 bits; a day is left for clocks that differ.
+FIRST_SECOND, LAST_SECOND = 86_400, 2**32 - 86_400
+ORDERS = {"latest": mark("Latest"), "waiting": mark("Waiting"), "name": mark("By name")}
+
+
+@dataclass(frozen=True)
+class Period:
+    """From a moment to another; None leaves an end open."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    problem: str | None = None
+    """Why the request has no valid period, for a person."""
+
+    def __bool__(self) -> bool:
+        return self.since is not None or self.until is not None
+
+    @property
+    def query(self) -> str:
+        """The same as the query of an address, with zones."""
+        ends = {"from": self.since, "to": self.until}
+        return urlencode({name: at.isoformat() for name, at in ends.items() if at is not None})
+
+
+def asked_period(
+    since: Annotated[str, Query(alias="from", max_length=40)] = "",
+    until: Annotated[str, Query(alias="to", max_length=40)] = "",
+) -> Period:
+    """Return the period of an address, as the curves link to it."""
+    now, asked = datetime.now(UTC), (since, until)
+    try:
+        since_at, until_at = (moment_of(one, now=now) if one.strip() else None for one in asked)
+    except (ValueError, OverflowError):
+        words = _("{text!r} is not a time. Write 2026-11-21T09:00, or 30m, 2h or 3d ago")
+        return Period(problem=words.format(text=" ".join(asked).strip()))
+    if any(at and not FIRST_SECOND <= at.timestamp() <= LAST_SECOND for at in (since_at, until_at)):
+        return Period(problem=_("MongoDB has no such time"))
+    return Period(since_at, until_at)
 
 
 def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECONDS) -> APIRouter:
@@ -77,13 +127,13 @@ def _overview_routes(router: APIRouter, context: PageContext, overview_seconds: 
     @router.get("/")
     async def overview(request: Request, hours: int = 1) -> Response:
         hours = hours if hours in HOURS else HOURS[0]
-        if wants_json(request):
+        if "application/json" in request.headers.get("accept", ""):
             read = await overviews.latest()
             found = overview_as_json(read.value) if read.value else {}
             return JSONResponse({**found, "trouble": read.trouble})
-        drawing = (
-            None if is_again(request) else asyncio.create_task(curves[hours, language()].latest())
-        )
+        # An open page fetches itself with this header.
+        is_again = "x-live" in request.headers
+        drawing = None if is_again else asyncio.create_task(curves[hours, language()].latest())
         read = await overviews.latest()
         drawn = (await drawing).value if drawing else None
         told = {"charts": drawn or [], "hours": hours, "every": 1}
@@ -135,7 +185,42 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
 
 
 def _list_routes(router: APIRouter, context: PageContext) -> None:
-    """Add the routes of the calls and of the audit."""
+    """Add the lists. Each refreshes itself and reads a bounded number of rows."""
+
+    @router.get("/conversations")
+    async def conversations(request: Request, order: str = "latest") -> Response:
+        order = order if order in ORDERS else "latest"
+        lines = await context.read(waiting if order == "waiting" else latest)
+        if order == "name":
+            lines = sorted(lines, key=_by_name)
+        told = {"order": order, "orders": ORDERS.items(), "every": LISTS_SECONDS}
+        told["alone"], told["groups"] = lines, {}
+        if order == "waiting":
+            told["alone"], told["groups"] = by_cause(lines, lambda one: one.why or "")
+        return context.page(request, "conversations.html", told)
+
+    @router.get("/events")
+    async def events(
+        request: Request, period: Annotated[Period, Depends(asked_period)], result: str = ""
+    ) -> Response:
+        since = period.since if period else datetime.now(UTC) - WITHIN
+        found = await context.read(lambda database: events_between(database, since, period.until))
+        result = result if result in RESULTS else ""
+        fits = [one for one in found if result in ("", one.outcome.result)]
+        ids = [f"{one.channel}/{one.key}" for one in fits[:MOST_SHOWN]]
+        told = {
+            "lines": fits[:MOST_SHOWN],
+            "left_out": max(0, len(fits) - MOST_SHOWN),
+            "result": result,
+            "names": await context.read(lambda database: names_of(database, ids)),
+            "is_cut": len(found) == MOST_EVENTS,
+            "all": len(found),
+            # A result without an event has its filter, too.
+            "counts": dict.fromkeys(RESULTS, 0) | counted(found),
+            "period": period,
+            "every": LISTS_SECONDS,
+        }
+        return context.page(request, "events.html", told)
 
     @router.get("/calls")
     async def calls(
@@ -160,7 +245,7 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
             "calls": rows,
             "wish": {"failed": failed, "endpoint": endpoint, "key": key},
         }
-        told |= {"period": period, "every": CALLS_SECONDS}
+        told |= {"period": period, "every": LISTS_SECONDS}
         return context.page(request, "calls.html", told)
 
     @router.get("/audit")
@@ -184,14 +269,9 @@ def _curves(context: PageContext, hours: int, name: str) -> LiveReadings[list[Ch
     return LiveReadings(context.reader, read, every_seconds=HISTORY_SECONDS, language=name)
 
 
-def wants_json(request: Request) -> bool:
-    """Return whether a program asks."""
-    return "application/json" in request.headers.get("accept", "")
-
-
-def is_again(request: Request) -> bool:
-    """Return whether an open page fetches itself."""
-    return "x-live" in request.headers
+def _by_name(line: ConversationLine) -> tuple[bool, str, str]:
+    """Return the order by name, with unnamed conversations last."""
+    return line.name is None, (line.name or "").casefold(), line.id
 
 
 def _conversation(database: Database[Any], channel: str, key: str) -> Document:
