@@ -60,7 +60,7 @@ def letter_routes(context: PageContext) -> APIRouter:
         row = await context.read(lambda database: whole(database[DEADLETTERS], id_))
         if row is None:
             raise NoSuchLetter([id_])
-        (letter,) = await context.read(lambda database: context.named(database, [summary(row)]))
+        (letter,) = await _summaries(context, [row])
         told: dict[str, Any] = {"letter": letter, "held": None}
         told["traceback"] = frames(row.get("traceback"), id_=id_)
         if context.console.text:
@@ -90,9 +90,7 @@ def _list_route(router: APIRouter, context: PageContext) -> None:
         )
         told: dict[str, Any] = {"problem": period.problem, "most": MOST_LISTED}
         told |= {"most_grouped": NEWEST_LETTERS, "most_chosen": MOST_LETTERS}
-        told["letters"] = await context.read(
-            lambda database: context.named(database, [summary(row) for row in rows])
-        )
+        told["letters"] = await _summaries(context, rows)
         told["groups"] = (await groups.latest()).value or []
         told["wish"] = {"cause": cause, "since": since, "replayed": replayed}
         return context.page(request, "letters.html", {"every": EVERY_SECONDS, **told})
@@ -113,9 +111,10 @@ def _ask_routes(router: APIRouter, context: PageContext) -> None:
             ids = await context.read(lambda database: ids_in(database, cause, where))
         if not ids:
             return context.back(back, Said(_("No letter is left to choose"), well=False))
-        asked = ids[:MOST_LETTERS]
+        choice = Choice(ids=(asked := ids[:MOST_LETTERS]))
+        rows = await context.read(lambda database: found(database[DEADLETTERS], choice))
         told: dict[str, Any] = {
-            "letters": await context.read(lambda database: _rows(context, database, asked)),
+            "letters": await _summaries(context, rows),
             "others": len(ids) - len(asked),
             "command": f"linedesk dead {act} --cause {shlex.quote(cause or '')}",
             "cause": cause,
@@ -127,9 +126,9 @@ def _ask_routes(router: APIRouter, context: PageContext) -> None:
         return context.page(request, "letters_ask.html", told)
 
 
-def _rows(context: PageContext, database: Database[Any], ids: Sequence[str]) -> list[Document]:
-    rows = found(database[DEADLETTERS], Choice(ids=ids))
-    return context.named(database, [summary(row) for row in rows])
+async def _summaries(context: PageContext, rows: Sequence[Document]) -> list[Document]:
+    told = [summary(row) for row in rows]
+    return await context.read(lambda database: context.named(database, told))
 
 
 def _group(cause: str, where: str) -> str:

@@ -193,10 +193,11 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
         lines = await context.read(waiting if order == "waiting" else latest)
         if order == "name":
             lines = sorted(lines, key=_by_name)
-        told = {"order": order, "orders": ORDERS.items(), "every": LISTS_SECONDS}
-        told["alone"], told["groups"] = lines, {}
+        alone, groups = lines, dict[str, list[ConversationLine]]()
         if order == "waiting":
-            told["alone"], told["groups"] = by_cause(lines, lambda one: one.why or "")
+            alone, groups = by_cause(lines, lambda one: one.why or "")
+        told = {"order": order, "orders": ORDERS.items(), "every": LISTS_SECONDS}
+        told |= {"alone": alone, "groups": groups}
         return context.page(request, "conversations.html", told)
 
     @router.get("/events")
@@ -241,11 +242,8 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
         rows = await context.read(
             lambda database: context.named(database, newest_calls(database, wanted))
         )
-        told: dict[str, Any] = {
-            "calls": rows,
-            "wish": {"failed": failed, "endpoint": endpoint, "key": key},
-        }
-        told |= {"period": period, "every": LISTS_SECONDS}
+        wish = {"failed": failed, "endpoint": endpoint, "key": key}
+        told = {"calls": rows, "wish": wish, "period": period, "every": LISTS_SECONDS}
         return context.page(request, "calls.html", told)
 
     @router.get("/audit")
