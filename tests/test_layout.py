@@ -172,7 +172,7 @@ MOST_AROUND = {
     "linedesk.doctor": 1_536,
     "linedesk.launch": 1_911,
     "linedesk.operate": 5_832,
-    "linedesk.page": 2_619,
+    "linedesk.page": 2_591,
     "linedesk.settings": 703,
     "linedesk.setup": 2_141,
     "linedesk.testing": 1_411,

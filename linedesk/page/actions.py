@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Request, Response
+from starlette.requests import ClientDisconnect
 
 from linedesk.operate.acts import Acts, Head, Kind, OperatorControl, heads
 from linedesk.operate.conversation import names_of
@@ -37,6 +38,8 @@ UNKNOWN = mark(
     "{problem}. MongoDB did not confirm it in time. If the audit lists it as begun, it may be "
     "done; if the audit does not list it, it was not done"
 )
+# From the end of the head to the end of the form.
+FORM_SECONDS = 5.0
 # The most letters that one form names.
 MOST_LETTERS = 200
 # The operator types this to pause everything.
@@ -105,7 +108,11 @@ def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Respo
     """Return the handler of a form: act, and show the outcome."""
 
     async def do(request: Request) -> Response:
-        form = await request.form(max_files=0, max_fields=2 * MOST_LETTERS)
+        try:
+            async with asyncio.timeout(FORM_SECONDS):
+                form = await request.form(max_files=0, max_fields=2 * MOST_LETTERS)
+        except (TimeoutError, ClientDisconnect):
+            raise HTTPException(408, mark("the form did not arrive in time")) from None
         items = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
         acts = Acts(context.acting, by=visitor_of(request), via="page")
         ids = [value for name, value in items if name == "id"]

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from linedesk.operate.errors import ConsoleError
 from linedesk.page.actions import act_routes
 from linedesk.page.auth import GUESS_SECONDS
-from linedesk.page.gatekeeping import BODY_SECONDS, Console, Gatekeeper
+from linedesk.page.gatekeeping import Console, Gatekeeper
 from linedesk.page.letters import letter_routes
 from linedesk.page.live import Away
 from linedesk.page.page_context import PageContext
@@ -35,16 +35,15 @@ def create_app(
     reading: Database[Any],
     acting: Database[Any] | None = None,
     guess_seconds: float = GUESS_SECONDS,
-    body_seconds: float = BODY_SECONDS,
     overview_seconds: float = OVERVIEW_SECONDS,
 ) -> FastAPI:
     """Return the app on one database. Pages and threads end with its lifespan.
 
     Refused requests are counted in `app.state.refusals`, which the server logs.
 
-    A wrong guess takes `guess_seconds`, a slow form ends after `body_seconds`, and all viewers
-    together cost one read of the overview in `overview_seconds`. `acting` is the same database on
-    the primary where `reading` may be on a secondary. Raises UnknownLanguage.
+    A wrong guess takes `guess_seconds`, and all viewers together cost one read of the overview in
+    `overview_seconds`. `acting` is the same database on the primary where `reading` may be on a
+    secondary. Raises UnknownLanguage.
     """
     context = PageContext(console, reading=reading, acting=reading if acting is None else acting)
     refusals = Refusals(log)
@@ -62,7 +61,6 @@ def create_app(
         console=console,
         refusals=refusals,
         guess_seconds=guess_seconds,
-        body_seconds=body_seconds,
         language=context.language,
     )
     app.include_router(page_routes(context, overview_seconds=overview_seconds))

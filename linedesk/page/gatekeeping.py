@@ -7,7 +7,6 @@ accepts forms only from its own pages. It also chooses the language of each requ
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -26,8 +25,6 @@ from linedesk.runtime.metrics import Refusals
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("0.0.0.0", "::")
 MOST_BODY_BYTES = 256 * 1024
-# From the end of the head to the end of the body.
-BODY_SECONDS = 5.0
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # The media types of answers in the language of the request; JSON is English.
 TEXTS = ("text/html", "text/plain")
@@ -95,7 +92,6 @@ class Gatekeeper:
         refusals: Refusals,
         *,
         guess_seconds: float = GUESS_SECONDS,
-        body_seconds: float = BODY_SECONDS,
         language: str | None = None,
     ) -> None:
         self._app = app
@@ -105,7 +101,6 @@ class Gatekeeper:
         self._doorkeeper = Doorkeeper(
             password=console.password, token=console.token, guess_seconds=guess_seconds
         )
-        self._body_seconds = body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on; add the headers of every answer."""
@@ -133,13 +128,6 @@ class Gatekeeper:
         refused = refusal(scope["method"], Headers(scope=scope), self._console)
         if refused is None:
             refused = await self._unknown(scope)
-        if refused is None and scope["method"] not in SAFE_METHODS:
-            try:
-                if (whole := await _whole(receive, self._body_seconds)) is None:
-                    return
-                receive = whole
-            except TimeoutError:
-                refused = 408, mark("The form did not arrive in time.")
         app = self._app if refused is None else self._plain(*refused)
         await app(scope, receive, send_with_headers)
 
@@ -176,24 +164,6 @@ class Gatekeeper:
 def visitor_of(request: Request) -> str:
     """Return the name of the visitor of a request that was not refused."""
     return str(request.state.visitor)
-
-
-async def _whole(receive: Receive, seconds: float) -> Receive | None:
-    """Return the same body once it is complete; its head has bounded its length.
-
-    None if the sender has left meanwhile. Raises TimeoutError.
-    """
-    messages: list[Message] = []
-    async with asyncio.timeout(seconds):
-        while not messages or messages[-1].get("more_body"):
-            messages.append(await receive())
-    if messages[-1]["type"] == "http.disconnect":
-        return None
-
-    async def again() -> Message:
-        return messages.pop(0) if messages else await receive()
-
-    return again
 
 
 def refusal(method: str, headers: Headers, console: Console) -> tuple[int, str] | None:
