@@ -648,9 +648,12 @@ def _stores(seen: Overview) -> Iterator[HealthProblem | None]:
     if spool is not None and not spool.is_available:
         yield no_spool()
     if spool is not None:
-        most, oldest = spool.max_bytes or 0.0, spool.oldest_seconds
-        used = spool.bytes
-        yield spooled(spool.documents, used_bytes=used, most_bytes=most, oldest_seconds=oldest)
+        yield spooled(
+            spool.documents or 0.0,
+            used_bytes=spool.bytes or 0.0,
+            most_bytes=spool.max_bytes or 0.0,
+            oldest_seconds=spool.oldest_seconds,
+        )
 
 
 def _queue(seen: Overview) -> Iterator[HealthProblem | None]:

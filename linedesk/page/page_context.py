@@ -254,7 +254,7 @@ def environment() -> Environment:
     made.filters["cost"] = cost_words
     made.filters["sent"] = sent_words
     made.filters["reason"] = reason_words
-    made.filters["explained"] = lambda row: known(Cause(row.cause, row.about))
+    made.filters["explained"] = lambda row: known(Cause(row["cause"], row["about"]))
     made.filters["result"] = lambda result: gettext(RESULT_NAMES.get(result, str(result)))
     made.globals.update(_=text_of, ngettext=count_of, cost_of_pause=COST_OF_PAUSE)
     made.tests["taken"] = is_taken
