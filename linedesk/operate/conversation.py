@@ -1,18 +1,14 @@
-"""One conversation: finding it by an id, a part of an id or a name, and reading all of it.
+"""One conversation with everything that belongs to it, and the names of many.
 
 It only reads and locks nothing, so a result may be a moment old.
 """
 
 from __future__ import annotations
 
-import re
 import sys
-import time
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from heapq import nsmallest
 from typing import Any
 
 import pymongo
@@ -22,7 +18,7 @@ from pymongo.errors import OperationFailure
 
 from linedesk.operate.dead_letters import LISTED
 from linedesk.operate.errors import NotOneConversation
-from linedesk.operate.reading import outbox_of
+from linedesk.operate.reading import outbox_of, starting
 from linedesk.store.control import DONE_AT, RELEASE, Release
 from linedesk.store.documents import (
     CONTROL,
@@ -44,13 +40,8 @@ from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 from linedesk.store.records.timers import RUN_AT, SET_BY
 from linedesk.store.timers import STATE_TIMER
 
-# At most so many matches are named.
-MOST_NAMED = 20
 READ_SECONDS = 10.0
 MOST_LETTERS = 1_000
-# The sign in a shortened id on a screen. A copied short id is found, too.
-ELLIPSIS = "…"
-SHORTEST_START = 6
 # The shown fields of an effect: all but tokens and keys.
 EFFECT = (
     "id",
@@ -68,14 +59,6 @@ EFFECT = (
 )
 MOST_CHANNELS = 50
 MOST_IN_A_NAME = 3
-# A search by name reads conversations for so long.
-NAMES_SECONDS = 2.0
-# The ranks of whole names.
-WHOLE = ((0, False), (0, True))
-# Combining Diacritical Marks of Unicode.
-ACCENTS = ("\u0300", "\u036f")
-BATCH = 1_000
-NAMING: Mapping[str, Any] = dict.fromkeys(("kind", "at", "profile.displayName", "members"), 1)
 # A group can have 200 members. They are read only where it has no name of its own.
 NAME_ONLY: Mapping[str, Any] = {
     "profile.displayName": 1,
@@ -109,37 +92,6 @@ class OrderedRelease:
     """The id of the event or send."""
     outcome: str | None
     """None until a dispatcher confirms it."""
-
-
-def find_conversation(
-    database: Database[Any], word: str, *, channel: str, whole_names: bool = False
-) -> str:
-    """Return the `_id` of the conversation that a word means.
-
-    The word is an id of a user, group or room, `<channel>/<id>`, a unique start of it, the short
-    form on a screen, or a name; else a part of a name. With `whole_names`, for acts, it is no part
-    of a name, and a name only where the names of all conversations were read. Raises
-    NotOneConversation.
-    """
-    conversations = database[CONVERSATIONS]
-    with translated(), pymongo.timeout(READ_SECONDS):
-        exact = with_id(conversations, word, channel=channel)
-        if exact is not None:
-            return str(exact["_id"])
-        found = _few(conversations, by_id_part(conversations, word))
-        if len(found) == 1:
-            return str(found[0]["_id"])
-        named = Named() if found else by_name(database, word)
-    wholes = [row for row in named.rows if _rank(row, folded(word)) in WHOLE]
-    # guard: a-name-of-unread-conversations-is-no-act
-    if whole_names and named.unseen:
-        wholes = []
-    fits = wholes or ([] if whole_names else named.rows)
-    if len(fits) == 1:
-        return str(fits[0]["_id"])
-    raise NotOneConversation(
-        word, [_told(row) for row in found or fits or named.rows], unseen=named.unseen
-    )
 
 
 def read_conversation(database: Database[Any], id_: str) -> ConversationView:
@@ -295,41 +247,6 @@ def _id_of(row: Mapping[str, Any], channel: str) -> str | None:
     return f"{row.get('channel') or channel}/{key}" if isinstance(key, str) and key else None
 
 
-def starting(text: str) -> Document:
-    """Return the condition for ids that begin with a text; the index serves it."""
-    return {"_id": between(text)}
-
-
-def between(start: str, end: str = "") -> Document:
-    """Return the condition for values with this start and end; an index of the field serves it."""
-    ends = {"$regex": f"{re.escape(end)}$"} if end else {}
-    return {"$gte": start, "$lt": f"{start}{chr(sys.maxunicode)}", **ends}
-
-
-def id_part(word: str) -> tuple[str, str]:
-    """Return start and end of a typed id: its start, or the short form on a screen.
-
-    An end needs the start before it; without a start every id would be compared.
-    """
-    start, _, end = word.replace("...", ELLIPSIS).partition(ELLIPSIS)
-    is_part = len(start) >= SHORTEST_START if end else bool(start)
-    return (start, end) if is_part else (word, "")
-
-
-def with_id(conversations: Collection[Any], word: str, *, channel: str) -> Document | None:
-    """Return the conversation of `<channel>/<key>`, or of the key in this channel."""
-    wanted = {"_id": {"$in": [word, f"{channel}/{word}"]}}
-    found: Document | None = conversations.find_one(wanted, NAMING)
-    return found
-
-
-def by_id_part(conversations: Collection[Any], word: str) -> Document:
-    """Return the filter for conversations with such an id, or such a key in any channel."""
-    start, end = id_part(word)
-    places = [start, *(f"{channel}/{start}" for channel in known_channels(conversations))]
-    return {"$or": [{"_id": between(place, end)} for place in places]}
-
-
 def known_channels(conversations: Collection[Any]) -> Iterator[str]:
     """Yield the channels of all conversations, MOST_CHANNELS at most, by one index read each."""
     after = ""
@@ -340,78 +257,3 @@ def known_channels(conversations: Collection[Any]) -> Iterator[str]:
         channel = row["_id"].partition("/")[0]
         yield channel
         after = f"{channel}/{chr(sys.maxunicode)}"
-
-
-@dataclass(frozen=True)
-class Named:
-    """The conversations with a name, the best match first, and how many were not read."""
-
-    rows: Sequence[Document] = ()
-    unseen: int = 0
-
-
-def by_name(database: Database[Any], word: str) -> Named:
-    """Return the conversations whose name is the word, or contains it: MOST_NAMED at most.
-
-    A conversation's own name comes before a member's, a whole name before its start, and a start
-    before another part; then the latest record comes first. The newest conversations are read
-    first, for NAMES_SECONDS at most. Raises the errors of the driver.
-    """
-    wanted, conversations = folded(word), database[CONVERSATIONS]
-    if not wanted:
-        return Named()
-    until, seen = time.monotonic() + NAMES_SECONDS, 0
-    is_whole = True
-
-    def ranked() -> Iterator[tuple[tuple[int, bool], Document]]:
-        nonlocal seen, is_whole
-        with conversations.find({}, NAMING, batch_size=BATCH).hint([("$natural", -1)]) as rows:
-            for row in rows:
-                seen += 1
-                if (rank := _rank(row, wanted)) is not None:
-                    yield rank, row
-                if seen % BATCH == 0 and time.monotonic() > until:
-                    is_whole = False
-                    return
-
-    best = nsmallest(MOST_NAMED, ranked(), key=lambda found: (found[0], -_recency(found[1])))
-    # The number is an estimate of MongoDB's, which reads no document for it.
-    unseen = 0 if is_whole else max(1, conversations.estimated_document_count() - seen)
-    return Named([row for _, row in best], unseen)
-
-
-def folded(text: str) -> str:
-    """The text for comparisons: without accents, width, case and spaces.
-
-    ﾊﾅｺ is ハナコ, ｓａｔｏ is Sato, José is jose. The marks of kana stay: が is not か.
-    """
-    text = unicodedata.normalize("NFKC", text).casefold()
-    marked = unicodedata.normalize("NFKD", text)
-    plain = "".join(one for one in marked if not ACCENTS[0] <= one <= ACCENTS[1])
-    return "".join(unicodedata.normalize("NFKC", plain).split())
-
-
-def _rank(row: Mapping[str, Any], wanted: str) -> tuple[int, bool] | None:
-    """Return the rank of its best matching name, the best lowest; None without a match."""
-    own = own_name(row)
-    names = [(own, False)] if own else []
-    names += [(name, True) for name in member_names(row).values()]
-    fits = [
-        (0 if name == wanted else 1 if name.startswith(wanted) else 2, is_members)
-        for name, is_members in ((folded(name), is_members) for name, is_members in names)
-        if wanted in name
-    ]
-    return min(fits, default=None)
-
-
-def _recency(row: Mapping[str, Any]) -> float:
-    at = row.get("at")
-    return at.timestamp() if isinstance(at, datetime) else 0.0
-
-
-def _few(conversations: Collection[Any], condition: Document) -> list[Document]:
-    return list(conversations.find(condition, NAMING).sort("_id", 1).limit(MOST_NAMED))
-
-
-def _told(row: Mapping[str, Any]) -> str:
-    return " ".join(part for part in (row["_id"], row.get("kind"), shown_name(row)) if part)

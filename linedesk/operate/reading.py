@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -54,6 +56,17 @@ def made_between(
     if until is not None:
         found["$lt"] = ObjectId.from_datetime(until + CLOCK_SLACK + late)
     return found
+
+
+def starting(text: str) -> Document:
+    """Return the condition for ids that begin with a text; the index serves it."""
+    return {"_id": between(text)}
+
+
+def between(start: str, end: str = "") -> Document:
+    """Return the condition for values with this start and end; an index of the field serves it."""
+    ends = {"$regex": f"{re.escape(end)}$"} if end else {}
+    return {"$gte": start, "$lt": f"{start}{chr(sys.maxunicode)}", **ends}
 
 
 def outbox_of(database: Database[Any], conversation: Mapping[str, Any]) -> list[Document]:

@@ -27,12 +27,12 @@ from linedesk.operate.dead_letters import summary
 from linedesk.operate.errors import NotOneConversation
 from linedesk.operate.events.lists import EventLine, events_of
 from linedesk.operate.events.story import tell
+from linedesk.operate.find import MOST_FOUND
+from linedesk.operate.find import search as find
 from linedesk.operate.health import overview_as_json
 from linedesk.operate.history import read_history, read_marks
 from linedesk.operate.lists.waiting import MOST_ON_PAGE, read_waiting
 from linedesk.operate.overview import read_overview
-from linedesk.operate.search import MOST_FOUND
-from linedesk.operate.search import search as find
 from linedesk.page.browse import Period, asked_period
 from linedesk.page.charts import HOURS, Chart, charts
 from linedesk.page.live import LiveReadings

@@ -16,10 +16,9 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from linedesk.operate import processes
-from linedesk.operate.conversation import starting
 from linedesk.operate.dead_letters import LISTED
-from linedesk.operate.events.tracing import held_by_event_id
-from linedesk.operate.reading import found_rows, naming, outbox_of, reported
+from linedesk.operate.find import held_by_event_id
+from linedesk.operate.reading import found_rows, naming, outbox_of, reported, starting
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.control import Control, Pauses
 from linedesk.store.documents import (

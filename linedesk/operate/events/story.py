@@ -20,8 +20,8 @@ from linedesk.operate.calls import company_words, cost_words, reason_words, wait
 from linedesk.operate.conversation import names_of
 from linedesk.operate.dead_letters import last_replay
 from linedesk.operate.events.rows import Present, Rows, read_one, read_present
-from linedesk.operate.events.tracing import event_of
 from linedesk.operate.events.verdict import Stands, event_in, newest_replayed, verdict
+from linedesk.operate.find import event_of
 from linedesk.operate.format import as_json, brief
 from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
