@@ -79,19 +79,10 @@ class ConversationView:
     """Time and reason of its documents in `held`, in order."""
     letters: list[Document]
     """Its dead letters among the newest MOST_LETTERS, without their contents; the newest first."""
-    release: OrderedRelease | None = None
-
-
-@dataclass(frozen=True)
-class OrderedRelease:
-    """The last release of a conversation that was ordered within a day."""
-
-    by: str
-    at: datetime
-    what: str
-    """The id of the event or send."""
-    outcome: str | None
-    """None until a dispatcher confirms it."""
+    release: Document | None = None
+    """Its last release that was ordered within a day: by, at, what, the id of the event or send,
+    and outcome, None until a dispatcher confirms it.
+    """
 
 
 def read_conversation(database: Database[Any], id_: str) -> ConversationView:
@@ -129,18 +120,19 @@ def _letters(database: Database[Any], whose: Mapping[str, str]) -> list[Document
     return list(database[DEADLETTERS].aggregate(stages))
 
 
-def _release(database: Database[Any], id_: str) -> OrderedRelease | None:
+def _release(database: Database[Any], id_: str) -> Document | None:
     row = database[CONTROL].find_one({"_id": f"{RELEASE}/{id_}"})
     release = Release.from_row(row) if row else None
     if row is None or release is None:
         return None
     outcome = row.get("came") if row.get(DONE_AT) is not None else None
-    return OrderedRelease(release.by, release.at, release.name, outcome)
+    return {"by": release.by, "at": release.at, "what": release.name, "outcome": outcome}
 
 
 def conversation_summary(view: ConversationView) -> Document:
     """Return its summary, under the names of the JSON."""
     found = view.conversation
+    answers = [one for _, one in waiting_in(found)]
     return {
         "id": found["_id"],
         "channel": found.get("channel"),
@@ -154,8 +146,14 @@ def conversation_summary(view: ConversationView) -> Document:
             for user, place in (found.get("states") or {}).items()
         ],
         "timers": [_timer(row, found) for row in view.timers],
-        "outbox": _outbox(view.outbox),
-        "answers": _answers(found),
+        "outbox": {
+            "count": len(view.outbox),
+            "oldest": _oldest(view.outbox),
+            "tried": sum(one.get(TRIED_AT) is not None for one in view.outbox),
+            "effects": [{name: one[name] for name in EFFECT if name in one} for one in view.outbox],
+        },
+        # The answers that wait for a tap on their button.
+        "answers": {"waiting": len(answers), "oldest": _oldest(answers)},
         "held": {
             "count": len(view.held),
             "since": min((row["since"] for row in view.held), default=None),
@@ -165,6 +163,10 @@ def conversation_summary(view: ConversationView) -> Document:
         "records": found.get("n", 0),
         "at": found.get("at"),
     }
+
+
+def _oldest(rows: Sequence[Mapping[str, Any]]) -> datetime | None:
+    return min((one["at"] for one in rows if "at" in one), default=None)
 
 
 def _place(place: Mapping[str, Any]) -> Document:
@@ -186,22 +188,6 @@ def _timer(row: Mapping[str, Any], conversation: Mapping[str, Any]) -> Document:
         SET_BY: row.get(SET_BY),
         "data": row.get("data") or {},
     }
-
-
-def _outbox(effects: Sequence[Mapping[str, Any]]) -> Document:
-    return {
-        "count": len(effects),
-        "oldest": min((one["at"] for one in effects if "at" in one), default=None),
-        "tried": sum(one.get(TRIED_AT) is not None for one in effects),
-        "effects": [{name: one[name] for name in EFFECT if name in one} for one in effects],
-    }
-
-
-def _answers(conversation: Mapping[str, Any]) -> Document:
-    """Return the answers that wait for a tap on their button."""
-    entries = [one for _, one in waiting_in(conversation)]
-    since = [one["at"] for one in entries if "at" in one]
-    return {"waiting": len(entries), "oldest": min(since, default=None)}
 
 
 def shown_name(conversation: Mapping[str, Any]) -> str | None:

@@ -19,7 +19,6 @@ from pymongo.database import Database
 
 from linedesk.operate.calls import cost_words, reason_words
 from linedesk.operate.conversation import with_names
-from linedesk.operate.events.verdict import RESULT_NAMES
 from linedesk.operate.format import UNITS
 from linedesk.operate.health import sent_words
 from linedesk.operate.lists.conversations import pause_of_everything
@@ -255,7 +254,7 @@ def environment() -> Environment:
     made.filters["sent"] = sent_words
     made.filters["reason"] = reason_words
     made.filters["explained"] = lambda row: known(Cause(row["cause"], row["about"]))
-    made.filters["result"] = lambda result: gettext(RESULT_NAMES.get(result, str(result)))
+    made.filters["result"] = known
     made.globals.update(_=text_of, ngettext=count_of, cost_of_pause=COST_OF_PAUSE)
     made.tests["taken"] = is_taken
     return made

@@ -391,11 +391,11 @@ def test_a_conversation_has_its_last_release(database: Database[Any]) -> None:
     release = control.release("main", HANAKO, {"eventId": "01A"}, by="hanako")
     found = read_conversation(database, f"main/{HANAKO}").release
     assert found is not None
-    assert (found.by, found.what, found.outcome) == ("hanako", "01A", None)
+    assert (found["by"], found["what"], found["outcome"]) == ("hanako", "01A", None)
     control.finish(release, "the event 01A is a dead letter")
     found = read_conversation(database, f"main/{HANAKO}").release
     assert found is not None
-    assert found.outcome == "the event 01A is a dead letter"
+    assert found["outcome"] == "the event 01A is a dead letter"
 
 
 def test_what_is_held_or_waits_for_a_minute_is_stuck() -> None:
