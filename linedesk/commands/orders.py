@@ -54,7 +54,7 @@ def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) ->
     """
     from linedesk.operate.errors import NotDone, Phrase
     from linedesk.operate.find import is_seen, scope_of
-    from linedesk.operate.lists.waiting import COST_OF_PAUSE, read_waiting
+    from linedesk.operate.pauses import COST_OF_PAUSE, read_waiting
 
     where = scope_of(own.database, scope, channel=own.channel)
     if where.key is not None and not yes and not is_seen(own.database, where):
@@ -112,7 +112,7 @@ def resume(own: Opened, scope: str | None, why: str, drop: bool, yes: bool, as_j
     """
     from linedesk.operate.acts import OperatorControl
     from linedesk.operate.find import scope_of
-    from linedesk.operate.lists.waiting import read_waiting
+    from linedesk.operate.pauses import read_waiting
     from linedesk.setup.database import operator
 
     where = scope_of(own.database, scope, channel=own.channel)
@@ -204,8 +204,7 @@ def release(own: Opened, conversation: str, kind: Kind | None, why: str, as_json
 
 def _obeyed(database: Database[Any]) -> list[Scope] | None:
     """The pauses that the leading dispatcher has confirmed; None if no dispatcher runs."""
-    from linedesk.operate.events.rows import present_leader
-    from linedesk.operate.processes import listed
+    from linedesk.operate.processes import listed, present_leader
     from linedesk.store.control import Scope
 
     row = present_leader(database)

@@ -23,9 +23,9 @@ from pymongo.results import UpdateResult
 from linedesk.operate import processes
 from linedesk.operate.dead_letters import Replays
 from linedesk.operate.errors import NotDone
-from linedesk.operate.events.rows import present_leader
 from linedesk.operate.format import scope_words
 from linedesk.operate.health import WAIT_WARN_SECONDS
+from linedesk.operate.processes import present_leader
 from linedesk.operate.reading import outbox_of
 from linedesk.runtime.language import DEFAULT, ngettext, speaking
 from linedesk.runtime.language import gettext as _

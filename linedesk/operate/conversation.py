@@ -1,4 +1,4 @@
-"""One conversation with everything that belongs to it, and the names of many.
+"""One conversation with everything that belongs to it, and the names, channels and lists of many.
 
 It only reads and locks nothing, so a result may be a moment old.
 """
@@ -6,10 +6,10 @@ It only reads and locks nothing, so a result may be a moment old.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 import pymongo
 from pymongo.collection import Collection
@@ -18,13 +18,18 @@ from pymongo.errors import OperationFailure
 
 from linedesk.operate.dead_letters import LISTED
 from linedesk.operate.errors import NotOneConversation
-from linedesk.operate.reading import outbox_of, starting
-from linedesk.store.control import DONE_AT, RELEASE, Release
+from linedesk.operate.processes import listed, present_leader
+from linedesk.operate.reading import NEWEST_DOCUMENTS, outbox_of, reported, starting
+from linedesk.operate.text import known
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
+from linedesk.store.control import DONE_AT, RELEASE, Pauses, Release
 from linedesk.store.documents import (
     CONTROL,
     CONVERSATIONS,
     DEADLETTERS,
     HELD,
+    RECVQ,
     SCHEDULE,
     Document,
 )
@@ -35,7 +40,8 @@ from linedesk.store.records.conversations import (
     member_names,
     own_name,
 )
-from linedesk.store.records.effects import TRIED_AT
+from linedesk.store.records.effects import OUTBOX, OUTBOX_PAIRS, SEND, TRIED_AT, WITH_OUTBOX
+from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 from linedesk.store.records.timers import RUN_AT, SET_BY
 from linedesk.store.timers import STATE_TIMER
@@ -44,19 +50,29 @@ READ_SECONDS = 10.0
 MOST_LETTERS = 1_000
 # The shown fields of an effect: all but tokens and keys.
 EFFECT = (
-    "id",
-    "type",
-    "way",
-    "to",
-    "messages",
-    "at",
-    TRIED_AT,
-    "name",
-    RUN_AT,
-    "data",
-    "cause",
-    "about",
+    *(
+        "id",
+        "type",
+        "way",
+        "to",
+        "messages",
+        "at",
+        TRIED_AT,
+        "name",
+        RUN_AT,
+        "data",
+        "cause",
+        "about",
+    ),
 )
+MOST_CONVERSATIONS = 200
+MOST_HELD = 10_000
+# A shorter wait needs no operator.
+LEAST_WAIT = timedelta(seconds=2)
+# So many conversations with one cause are one line.
+MANY = 3
+UNSENT = mark("LINE has not taken its sends yet")
+NOT_SET = mark("its timers are not set yet")
 MOST_CHANNELS = 50
 MOST_IN_A_NAME = 3
 # A group can have 200 members. They are read only where it has no name of its own.
@@ -132,7 +148,7 @@ def _release(database: Database[Any], id_: str) -> Document | None:
 def conversation_summary(view: ConversationView) -> Document:
     """Return its summary, under the names of the JSON."""
     found = view.conversation
-    answers = [one for _, one in waiting_in(found)]
+    answers = [one for _place, one in waiting_in(found)]
     return {
         "id": found["_id"],
         "channel": found.get("channel"),
@@ -178,7 +194,7 @@ def _place(place: Mapping[str, Any]) -> Document:
 
 
 def _timer(row: Mapping[str, Any], conversation: Mapping[str, Any]) -> Document:
-    member, _, name = row["_id"].removeprefix(f"{conversation['_id']}/").rpartition("/")
+    member, _slash, name = row["_id"].removeprefix(f"{conversation['_id']}/").rpartition("/")
     every = row.get("every")
     return {
         "name": name,
@@ -222,10 +238,10 @@ def with_names(
 
     `channel` is the channel of rows that name none. Raises StoreUnavailable.
     """
-    listed = [(row, _id_of(row, channel)) for row in rows]
+    found = [(row, _id_of(row, channel)) for row in rows]
     with translated(), pymongo.timeout(READ_SECONDS):
-        names = names_of(database, (id_ for _, id_ in listed if id_ is not None))
-    return [{**row, "name": names.get(id_ or "")} for row, id_ in listed]
+        names = names_of(database, (id_ for _row, id_ in found if id_ is not None))
+    return [{**row, "name": names.get(id_ or "")} for row, id_ in found]
 
 
 def _id_of(row: Mapping[str, Any], channel: str) -> str | None:
@@ -236,10 +252,173 @@ def _id_of(row: Mapping[str, Any], channel: str) -> str | None:
 def known_channels(conversations: Collection[Any]) -> Iterator[str]:
     """Yield the channels of all conversations, MOST_CHANNELS at most, by one index read each."""
     after = ""
-    for _ in range(MOST_CHANNELS):
+    for _n in range(MOST_CHANNELS):
         row = conversations.find_one({"_id": {"$gt": after}}, {"_id": 1}, sort=[("_id", 1)])
         if row is None:
             return
         channel = row["_id"].partition("/")[0]
         yield channel
         after = f"{channel}/{chr(sys.maxunicode)}"
+
+
+def channels_of(database: Database[Any], *, own: str, pauses: Pauses) -> list[str]:
+    """Return the channel of the settings and the channels of conversations and pauses.
+
+    Reads one id of each channel. Raises StoreUnavailable.
+    """
+    found = {own, *(one.scope.channel for one in pauses.rows if one.scope.channel)}
+    with translated(), pymongo.timeout(READ_SECONDS):
+        return sorted(found.union(known_channels(database[CONVERSATIONS])))
+
+
+# Lists.
+
+Row = TypeVar("Row")
+Groups = dict[str, list[Row]]
+
+
+@dataclass(frozen=True)
+class ConversationLine:
+    """One conversation of a list."""
+
+    channel: str
+    key: str
+    name: str | None = None
+    at: datetime | None = None
+    """The time of its last event, or the start of its wait."""
+    events: int = 0
+    """The number of its events among the newest documents, or of its waiting events."""
+    why: str | None = None
+    """The reason for its wait."""
+
+    @property
+    def id(self) -> str:
+        """`<channel>/<key>`."""
+        return f"{self.channel}/{self.key}"
+
+
+def latest(database: Database[Any]) -> list[ConversationLine]:
+    """Return the conversations of the newest documents, the latest first.
+
+    Raises StoreUnavailable.
+    """
+    stages: list[Mapping[str, Any]] = [
+        {"$limit": NEWEST_DOCUMENTS},
+        {"$match": {"channel": {"$type": "string"}, "key": {"$type": "string"}}},
+        {
+            "$group": {
+                "_id": {"channel": "$channel", "key": "$key"},
+                "at": {"$max": f"${ACCEPT_TIME}"},
+                "events": {"$sum": 1},
+            }
+        },
+        {"$sort": {"at": -1}},
+        {"$limit": MOST_CONVERSATIONS},
+    ]
+    with translated(), pymongo.timeout(READ_SECONDS):
+        rows = reported(database, RECVQ).aggregate(stages, hint={"$natural": -1})
+        lines = [ConversationLine(**row["_id"], at=row["at"], events=row["events"]) for row in rows]
+        return _named(database, lines)
+
+
+def waiting(database: Database[Any]) -> list[ConversationLine]:
+    """Return the conversations with an event or send that waits for long, the longest wait first.
+
+    Raises StoreUnavailable.
+    """
+    with translated(), pymongo.timeout(READ_SECONDS):
+        found = {one.id: one for one in _with_outbox(database)}
+        found |= {one.id: one for one in _held(database)}
+        found |= {one.id: one for one in _told(database)}
+        long = [one for one in found.values() if is_long(one.at, now=datetime.now(UTC))]
+        lines = sorted(long, key=lambda one: one.at.timestamp() if one.at else 0.0)
+        return _named(database, lines[:MOST_CONVERSATIONS])
+
+
+def is_long(since: Any, *, now: datetime) -> bool:
+    """Return whether a wait is worth a line: not if it is known to be shorter than LEAST_WAIT."""
+    return not isinstance(since, datetime) or now - since >= LEAST_WAIT
+
+
+def cause_of(why: object) -> str:
+    """Return the reason of a wait without the time of its next try, which differs."""
+    if isinstance(why, Mapping):
+        why = {name: value for name, value in why.items() if name != "until"}
+    return known(why)
+
+
+def by_cause(rows: Iterable[Row], cause: Callable[[Row], str]) -> tuple[list[Row], Groups[Row]]:
+    """Return the rows, apart from those of causes that hold MANY; these by their cause."""
+    rows, groups = list(rows), dict[str, list[Row]]()
+    for row in rows:
+        groups.setdefault(cause(row), []).append(row)
+    many = {name: found for name, found in groups.items() if len(found) >= MANY}
+    return [row for row in rows if cause(row) not in many], many
+
+
+def _told(database: Database[Any]) -> list[ConversationLine]:
+    """Return the conversations that the leader reports; none while no dispatcher runs."""
+    return [
+        ConversationLine(
+            str(row["channel"]),
+            str(row["key"]),
+            at=row["since"] if isinstance(row.get("since"), datetime) else None,
+            events=row["documents"] if isinstance(row.get("documents"), int) else 0,
+            why=cause_of(row.get("why")),
+        )
+        for row in listed(present_leader(database) or {}, "waiting")
+        if row.get("channel") and row.get("key")
+    ]
+
+
+def _held(database: Database[Any]) -> list[ConversationLine]:
+    stages: list[Mapping[str, Any]] = [
+        {"$limit": MOST_HELD},
+        {
+            "$group": {
+                "_id": {"channel": "$channel", "key": "$key"},
+                "at": {"$min": "$since"},
+                "events": {"$sum": 1},
+                "why": {"$first": "$why"},
+            }
+        },
+        {"$sort": {"at": 1}},
+        {"$limit": MOST_CONVERSATIONS},
+    ]
+    rows = database[HELD].aggregate(stages)
+    return [
+        ConversationLine(
+            str(row["_id"].get("channel")),
+            str(row["_id"].get("key")),
+            at=row["at"],
+            events=row["events"],
+            why=_("held: {reason}").format(reason=cause_of(row["why"])),
+        )
+        for row in rows
+    ]
+
+
+def _with_outbox(database: Database[Any]) -> list[ConversationLine]:
+    stages: list[Mapping[str, Any]] = [
+        {"$match": WITH_OUTBOX},
+        {"$sort": {"at": 1}},
+        {"$limit": MOST_CONVERSATIONS},
+        {"$project": {"effects": OUTBOX_PAIRS}},
+        {"$project": {"since": {"$min": "$effects.v.at"}, "types": "$effects.v.type"}},
+    ]
+    rows = database[CONVERSATIONS].aggregate(stages, hint=OUTBOX)
+    return [
+        ConversationLine(
+            channel,
+            key,
+            at=at if isinstance(at := row.get("since"), datetime) else None,
+            why=_(UNSENT if SEND in row["types"] else NOT_SET),
+        )
+        for row in rows
+        for channel, key in (str(row["_id"]).partition("/")[::2],)
+    ]
+
+
+def _named(database: Database[Any], lines: list[ConversationLine]) -> list[ConversationLine]:
+    names = names_of(database, (one.id for one in lines))
+    return [replace(one, name=names.get(one.id)) for one in lines]

@@ -21,9 +21,10 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from linedesk.operate import dead_letters
-from linedesk.operate.conversation import known_channels, names_of, shown_name
+from linedesk.operate.conversation import MOST_HELD, known_channels, names_of, shown_name
 from linedesk.operate.errors import NoSuchEvent, NotOneConversation, Phrase
 from linedesk.operate.reading import (
+    NEWEST_DOCUMENTS,
     between,
     found_rows,
     naming,
@@ -67,10 +68,6 @@ ACCENTS = ("\u0300", "\u036f")
 BATCH = 1_000
 # LINE's request ids have no index: a row of `calls` is 180 bytes, so this reads 4 MB at most.
 NEWEST_CALLS = 20_000
-# `held` has no index by event id.
-MOST_HELD = 10_000
-# recvq has no index by conversation. Some 5 MB: a few hundredths of a second.
-NEWEST_DOCUMENTS = 5_000
 NAMING: Mapping[str, Any] = dict.fromkeys(("kind", "at", "profile.displayName", "members"), 1)
 SHOWN = {EVENT_ID: 1, ACCEPT_TIME: 1, "unsent": 1, "event.type": 1, "event.message.type": 1}
 

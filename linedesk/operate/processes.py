@@ -1,15 +1,18 @@
 """Rows of `status` put together: the running processes, and the figures of each role.
 
-This module measures nothing: each number comes from a row. Pure.
+This module measures nothing: each number comes from a row. Pure but for `present_leader`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
+from pymongo.database import Database
+
+from linedesk.operate.reading import reported
 from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import ngettext
@@ -24,7 +27,7 @@ from linedesk.runtime.status_row import (
     WORKERS,
     WORKING,
 )
-from linedesk.store.documents import Document
+from linedesk.store.documents import STATUS, Document
 from linedesk.store.records.events import EVENT_ID
 
 # An older row belongs to a process that hangs, is disconnected or has ended.
@@ -167,6 +170,13 @@ def leading(rows: Iterable[Row]) -> Row | None:
     """Return the row of the dispatcher that holds the lease, of two the later epoch."""
     holders = [row for row in rows if row.get("role") == DISPATCHER and _leads(row)]
     return max(holders, key=lambda row: row.get("epoch") or 0, default=None)
+
+
+def present_leader(database: Database[Any]) -> Mapping[str, Any] | None:
+    """Return the leader's row; None where the last leader has ended or is silent."""
+    now = datetime.now(UTC)
+    rows = reported(database, STATUS).find({"role": DISPATCHER})
+    return leading(row for row in rows if is_fresh(row, now=now))
 
 
 def _leads(row: Row) -> bool:

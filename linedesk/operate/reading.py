@@ -38,6 +38,9 @@ def reported(database: Database[Any], name: str) -> Collection[Document]:
     return database[name].with_options(read_concern=ReadConcern("local"))
 
 
+# recvq has no index by conversation: so many of its newest documents are searched, heartbeats
+# among them. Some 5 MB: a few hundredths of a second.
+NEWEST_DOCUMENTS = 5_000
 # The clocks of two processes differ by less, as `linedesk doctor` checks.
 CLOCK_SLACK = timedelta(seconds=30)
 

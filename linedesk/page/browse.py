@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pymongo.database import Database
 
-from linedesk.operate.conversation import names_of
+from linedesk.operate.conversation import ConversationLine, by_cause, latest, names_of, waiting
 from linedesk.operate.dead_letters import moment_of
 from linedesk.operate.events.lists import (
     MOST_EVENTS,
@@ -23,7 +23,6 @@ from linedesk.operate.events.lists import (
     events_between,
 )
 from linedesk.operate.events.verdict import RESULTS
-from linedesk.operate.lists.conversations import ConversationLine, by_cause, latest, waiting
 from linedesk.page.page_context import PageContext
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark

@@ -36,8 +36,8 @@ from linedesk.operate.errors import (
     NotReplayed,
     Phrase,
 )
-from linedesk.operate.events.rows import present_leader
 from linedesk.operate.format import as_json
+from linedesk.operate.processes import present_leader
 from linedesk.operate.text import known
 from linedesk.page.actions import (
     MOST_LETTERS,

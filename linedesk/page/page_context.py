@@ -21,8 +21,7 @@ from linedesk.operate.calls import cost_words, reason_words
 from linedesk.operate.conversation import with_names
 from linedesk.operate.format import UNITS
 from linedesk.operate.health import sent_words
-from linedesk.operate.lists.conversations import pause_of_everything
-from linedesk.operate.lists.waiting import COST_OF_PAUSE
+from linedesk.operate.pauses import COST_OF_PAUSE, pause_of_everything
 from linedesk.operate.text import known
 from linedesk.page.auth import GUESS_SECONDS, Doorkeeper
 from linedesk.page.format import FILTERS, number, zone

@@ -31,8 +31,8 @@ from linedesk.operate.find import MOST_FOUND
 from linedesk.operate.find import search as find
 from linedesk.operate.health import overview_as_json
 from linedesk.operate.history import read_history, read_marks
-from linedesk.operate.lists.waiting import MOST_ON_PAGE, read_waiting
 from linedesk.operate.overview import read_overview
+from linedesk.operate.pauses import MOST_ON_PAGE, read_waiting
 from linedesk.page.browse import Period, asked_period
 from linedesk.page.charts import HOURS, Chart, charts
 from linedesk.page.live import LiveReadings

@@ -19,15 +19,13 @@ from linedesk.operate import dead_letters
 from linedesk.operate.events.rows import Present, Rows, named, read_present, read_rows
 from linedesk.operate.events.story import Step, steps_of
 from linedesk.operate.events.verdict import RESULTS, Result, Verdict, verdict
-from linedesk.operate.reading import made_between, reported
+from linedesk.operate.reading import NEWEST_DOCUMENTS, made_between, reported
 from linedesk.store.documents import HELD, RECVQ, Document, text_of
 from linedesk.store.errors import translated
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 # The events of one list; some 2 MB with their runs, calls and letters.
 MOST_EVENTS = 1_000
-# So many of the newest documents are searched, heartbeats among them.
-NEWEST_DOCUMENTS = 5_000
 MOST_OF_ONE = 50
 READ_SECONDS = 10.0
 SHOWN = (

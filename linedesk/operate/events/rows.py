@@ -9,15 +9,15 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from bson import ObjectId
 from pymongo.database import Database
 
-from linedesk.operate import processes
 from linedesk.operate.dead_letters import LISTED
 from linedesk.operate.find import held_by_event_id
+from linedesk.operate.processes import present_leader
 from linedesk.operate.reading import found_rows, naming, outbox_of, reported, starting
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.control import Control, Pauses
@@ -30,7 +30,6 @@ from linedesk.store.documents import (
     PROGRESS,
     RECVQ,
     SCHEDULE,
-    STATUS,
     Document,
     name_of,
 )
@@ -127,13 +126,6 @@ class Present:
 def read_present(database: Database[Any]) -> Present:
     """Return what holds now. Raises the errors of the driver, and StoreUnavailable."""
     return Present(present_leader(database) or {}, Control(database).read())
-
-
-def present_leader(database: Database[Any]) -> Mapping[str, Any] | None:
-    """Return the leader's row; None where the last leader has ended or is silent."""
-    now = datetime.now(UTC)
-    rows = reported(database, STATUS).find({"role": processes.DISPATCHER})
-    return processes.leading(row for row in rows if processes.is_fresh(row, now=now))
 
 
 def read_rows(

@@ -12,13 +12,12 @@ from pymongo.database import Database
 
 from linedesk.operate.acts import Head, OperatorControl, heads
 from linedesk.operate.calls import Wanted, newest_calls
-from linedesk.operate.conversation import read_conversation
+from linedesk.operate.conversation import by_cause, channels_of, latest, read_conversation, waiting
 from linedesk.operate.dead_letters import Choice, found, ids_in, letter_groups, where_failed
 from linedesk.operate.events.lists import counted, events_between, events_of
 from linedesk.operate.events.story import tell
 from linedesk.operate.events.verdict import Result
-from linedesk.operate.lists.conversations import by_cause, channels_of, latest, waiting
-from linedesk.operate.lists.waiting import Waiting, read_waiting
+from linedesk.operate.pauses import Waiting, read_waiting
 from linedesk.page.view_models import targets
 from linedesk.store.client import Client
 from linedesk.store.control import Pauses, Scope
