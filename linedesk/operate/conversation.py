@@ -412,10 +412,11 @@ def _with_outbox(database: Database[Any]) -> list[ConversationLine]:
             channel,
             key,
             at=at if isinstance(at := row.get("since"), datetime) else None,
-            why=_(UNSENT if SEND in row["types"] else NOT_SET),
+            why=_(why),
         )
         for row in rows
         for channel, key in (str(row["_id"]).partition("/")[::2],)
+        for why in (UNSENT if SEND in row["types"] else NOT_SET,)
     ]
 
 

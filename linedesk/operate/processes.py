@@ -5,9 +5,10 @@ This module measures nothing: each number comes from a row. Pure but for `presen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 from pymongo.database import Database
@@ -188,44 +189,37 @@ def combined(rows: Sequence[Row]) -> ProcessRow:
 
     Figures are sums; for a shared thing the extreme counts, and for latencies the worst.
     """
+    figures, rates, lately = (
+        [row[part] for row in rows if isinstance(row.get(part), Mapping)]
+        for part in ("figures", PER_SECOND, "lately")
+    )
     return ProcessRow(
-        figures=_together(_each(rows, "figures")),
-        per_second=_together(_each(rows, PER_SECOND)),
-        lately=_worst(_each(rows, "lately")),
+        _together(figures, _of_figures), _together(rates, _of_figures), _together(lately, _worst)
     )
 
 
-def _each(rows: Sequence[Row], part: str) -> list[Row]:
-    return [row[part] for row in rows if isinstance(row.get(part), Mapping)]
+Rule = Callable[[str], Callable[[list[float]], float]]
 
 
-def _together(documents: Sequence[Row]) -> Document:
-    return {name: _one(name, values) for name, values in _by_name(documents)}
+def _of_figures(name: str) -> Callable[[list[float]], float]:
+    return max if name in LARGEST else min if name in SMALLEST else sum
 
 
-def _one(name: str, values: list[Any]) -> Any:
-    if all(isinstance(value, Mapping) for value in values):
-        return _together(values)
-    numbers = [value for value in values if isinstance(value, (int, float))]
-    if name in LARGEST:
-        return max(numbers, default=None)
-    return min(numbers, default=None) if name in SMALLEST else sum(numbers)
+def _worst(name: str) -> Callable[[list[float]], float]:
+    return sum if name in ("count", "sum") else max
 
 
-def _worst(documents: Sequence[Row]) -> Document:
+def _together(documents: Sequence[Row], rule: Rule) -> Document:
+    """Return each value of the documents by the rule of its name, at any depth."""
     found: Document = {}
-    for name, values in _by_name(documents):
-        if all(isinstance(value, Mapping) for value in values):
-            found[name] = _worst(values)
-        else:
-            numbers = [value for value in values if isinstance(value, (int, float))]
-            found[name] = sum(numbers) if name in ("count", "sum") else max(numbers, default=None)
-    return found
-
-
-def _by_name(documents: Sequence[Row]) -> Iterator[tuple[str, list[Any]]]:
     for name in dict.fromkeys(name for one in documents for name in one):
-        yield name, [one[name] for one in documents if name in one]
+        values = [one[name] for one in documents if name in one]
+        numbers = [value for value in values if isinstance(value, (int, float))]
+        if all(isinstance(value, Mapping) for value in values):
+            found[name] = _together(values, rule)
+        else:
+            found[name] = rule(name)(numbers) if numbers else None
+    return found
 
 
 def at_path(document: Row, path: Sequence[str]) -> Any:
@@ -328,14 +322,9 @@ def workers_of(row: Row, figures: ProcessRow) -> WorkersView | None:
     return WorkersView(
         broker={"code": broker, WHY: row.get(BROKER_WHY)} if broker else None,
         processes=[_worker(one) for one in rows],
-        jobs=sorted((one for one in jobs if one["since"] is not None), key=_since),
+        jobs=sorted((one for one in jobs if one["since"] is not None), key=itemgetter("since")),
         lost=figures.number("workerJobsLost") or 0.0,
     )
-
-
-def _since(job: Document) -> datetime:
-    since: datetime = job["since"]
-    return since
 
 
 def _job(row: Mapping[str, Any], worker: str) -> Document:
