@@ -24,7 +24,7 @@ from linedesk.operate.processes import WorkerView
 from linedesk.operate.text import known
 from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, SYSTEMD, UNACCEPTED, UP
+from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, UNACCEPTED, UP
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.limits import RATE
@@ -180,28 +180,21 @@ def _database(seen: Overview) -> Iterator[HealthProblem]:
         yield HealthProblem("bad", "database", saw, do)
 
 
-def absent(
-    role: str, saw: str, *, started_by: str | None = SYSTEMD, has_ended: bool = False
-) -> HealthProblem:
-    """No process of a role runs. The advice is a restart, which also ends a process that hangs.
-
-    `started_by` is what started the processes here: systemd, up, hand or UNKNOWN. `has_ended`: all
-    of them have ended in good order.
-    """
-    reason = reason_at(role, started_by)
-    if started_by == UP and has_ended:
-        do = _("start `linedesk up`")
-    elif started_by == UP:
-        do = _("stop `linedesk up` and start it again; {reason}").format(reason=reason)
-    elif started_by == HAND:
-        do = _("start it again: `python -m {module}`; {reason}").format(module=role, reason=reason)
-    elif started_by == UNKNOWN:
-        do = _("start linedesk: `linedesk up`, or by systemd `systemctl start linedesk.target`")
-    else:
-        do = _("`systemctl restart {unit}`; {reason}").format(
-            unit=f"linedesk-{role}", reason=reason
+def _start_again(seen: Overview, role: str) -> str:
+    """Return how to start a role again. A restart also ends a process that hangs."""
+    how = started_by(seen.processes, role)
+    reason = reason_at(role, how)
+    if how == UP and all(one.state == processes.ENDED for one in seen.processes):
+        return _("start `linedesk up`")
+    if how == UP:
+        return _("stop `linedesk up` and start it again; {reason}").format(reason=reason)
+    if how == HAND:
+        return _("start it again: `python -m {module}`; {reason}").format(
+            module=role, reason=reason
         )
-    return HealthProblem("bad", role, saw, do)
+    if how == UNKNOWN:
+        return _("start linedesk: `linedesk up`, or by systemd `systemctl start linedesk.target`")
+    return _("`systemctl restart {unit}`; {reason}").format(unit=f"linedesk-{role}", reason=reason)
 
 
 def reason_at(role: str, started_by: str | None) -> str:
@@ -228,8 +221,7 @@ def _processes(seen: Overview) -> Iterator[HealthProblem]:
     here = {one.role for one in seen.processes if one.is_fresh}
     for role in processes.ROLES:
         if role not in here:
-            saw, how = _last_seen(seen, role), started_by(seen.processes, role)
-            yield absent(role, saw, started_by=how, has_ended=_have_ended(seen.processes))
+            yield HealthProblem("bad", role, _last_seen(seen, role), _start_again(seen, role))
     for one in seen.processes:
         if not one.is_fresh and one.state != processes.ENDED and one.role in here:
             saw = _("process {pid} on {host}: last seen {time} ago").format(
@@ -249,10 +241,6 @@ def _processes(seen: Overview) -> Iterator[HealthProblem]:
         saw = _("no dispatcher holds the lease")
         do = _("a standby takes over within 5 s; if not, the dispatcher's log shows the reason")
         yield HealthProblem("bad", processes.DISPATCHER, saw, do)
-
-
-def _have_ended(found: Sequence[processes.Process]) -> bool:
-    return all(one.state == processes.ENDED for one in found)
 
 
 def _last_seen(seen: Overview, role: str) -> str:
