@@ -171,7 +171,7 @@ MOST_AROUND = {
     "linedesk.commands": 2_017,
     "linedesk.doctor": 1_536,
     "linedesk.launch": 1_911,
-    "linedesk.operate": 5_498,
+    "linedesk.operate": 5_489,
     "linedesk.page": 3_058,
     "linedesk.settings": 703,
     "linedesk.setup": 2_141,

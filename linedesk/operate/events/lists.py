@@ -127,8 +127,8 @@ def lines_of(
             event_id=rows.name,
             channel=document.get("channel"),
             key=document.get("key"),
-            at=_moment(document.get(ACCEPT_TIME)),
-            what=dead_letters.what({"document": {**document, "unsent": rows.was_unsent}}),
+            at=at if isinstance(at := document.get(ACCEPT_TIME), datetime) else None,
+            what=rows.what,
             sender=text_of(document, "event", "source", "userId"),
             text=_text(document) if text else None,
             outcome=verdict(rows, present, now=now),
@@ -152,10 +152,6 @@ def answers_of(rows: Rows, *, text: bool = False) -> list[Step]:
 
 def _when(line: EventLine) -> float:
     return line.at.timestamp() if line.at else 0.0
-
-
-def _moment(value: Any) -> datetime | None:
-    return value if isinstance(value, datetime) else None
 
 
 def counted(lines: Sequence[EventLine]) -> dict[Result, int]:

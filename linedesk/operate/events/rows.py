@@ -15,7 +15,7 @@ from typing import Any
 from bson import ObjectId
 from pymongo.database import Database
 
-from linedesk.operate.dead_letters import LISTED
+from linedesk.operate.dead_letters import LISTED, what
 from linedesk.operate.find import held_by_event_id
 from linedesk.operate.processes import present_leader
 from linedesk.operate.reading import found_rows, naming, outbox_of, reported, starting
@@ -90,6 +90,13 @@ class Rows:
             if one is not None and all(isinstance(one.get(n), str) for n in ("channel", "key")):
                 return one["channel"], one["key"]
         return None
+
+    @property
+    def what(self) -> str:
+        """The type of the event, and the type of its message."""
+        if self.document is None:
+            return next((str(row["type"]) for row in self.runs if row.get("type")), "-")
+        return what({"document": {**self.document, "unsent": self.was_unsent}})
 
     @property
     def last_run(self) -> Document:

@@ -92,15 +92,6 @@ def steps_of(rows: Rows, *, text: bool = False) -> list[Step]:
     return sorted(found, key=lambda step: dated.get(id(step), last))
 
 
-def what(rows: Rows) -> str:
-    """Return the type of the event, and the type of its message."""
-    if rows.document is None:
-        types = [str(row["type"]) for row in rows.runs if row.get("type")]
-        return types[0] if types else "-"
-    event = rows.document.get("event")
-    return dead_letters.what({"document": {"event": event, "unsent": rows.was_unsent}})
-
-
 def _received(rows: Rows, *, text: bool) -> Iterator[Step]:
     if rows.document is None:
         return
@@ -365,7 +356,7 @@ def story_of(
         event_id=rows.name,
         channel=channel,
         key=key,
-        what=what(rows),
+        what=rows.what,
         stands=judged.stands,
         verdict=str(judged),
         steps=steps_of(rows, text=text),

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from linedesk.operate import dead_letters, processes
+from linedesk.operate import processes
 from linedesk.operate.calls import reason_words, sends_of
-from linedesk.operate.dead_letters import last_replay
+from linedesk.operate.dead_letters import explained, last_replay
 from linedesk.operate.events.rows import Present, Rows
 from linedesk.operate.format import brief, for_long
 from linedesk.operate.text import known
@@ -84,11 +84,6 @@ def verdict(rows: Rows, present: Present, *, now: datetime) -> Verdict:
         return _decided(rows, present)
     stands, words = _undecided(rows, present, now)
     return Verdict(stands, words)
-
-
-def explained(letter: Mapping[str, Any]) -> str:
-    """Return the cause of a letter with its meaning."""
-    return dead_letters.explained(letter)
 
 
 def _given_up(letters: Sequence[Mapping[str, Any]], words: str) -> Verdict:
