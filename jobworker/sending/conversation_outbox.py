@@ -182,7 +182,7 @@ class Moment:
         look valid, and LINE's refusal of it would look like a proof that an earlier try has used
         it.
         """
-        # guard: time-since-boot -> return datetime.now(UTC)
+        # guard: time-since-boot -> return self.at
         return self.at + timedelta(seconds=boottime - self.boottime)
 
 

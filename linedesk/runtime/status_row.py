@@ -104,7 +104,7 @@ class StatusRow(BackgroundThread):
     def _run(self) -> None:
         while not self._stop.is_set():
             told = self._tell()
-            self._sum_up(told)
+            self._sum_up()
             self._write(told)
             self._stop.wait(EVERY_SECONDS)
         # If the last write failed, the stop does not wait for another one.
@@ -135,7 +135,7 @@ class StatusRow(BackgroundThread):
             MONGODB.works("status not written")
             self._failed = False
 
-    def _sum_up(self, told: dict[str, Any]) -> None:
+    def _sum_up(self) -> None:
         """Log what was done, in SUMMARY_SECONDS in which there was something to do."""
         now = time.monotonic()
         if (seconds := now - self._summed_at) < SUMMARY_SECONDS:
@@ -143,5 +143,5 @@ class StatusRow(BackgroundThread):
         figures = self._snapshot().figures
         events = sum(figures.get(name) or 0 for name in EVENTS)
         if done := events - self._events:
-            log.info('at work events=%d seconds=%.0f "%s"', done, seconds, told["words"])
+            log.info("at work events=%d seconds=%.0f", done, seconds)
         self._summed_at, self._events = now, events

@@ -183,6 +183,7 @@ def test_the_outbox_s_rows_are_merged_with_those_of_the_keys(told: Told) -> None
         "threads": [],
         "waiting": [sent],
         "paused": [],
+        "why": None,
     }
 
 

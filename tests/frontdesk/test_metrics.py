@@ -253,7 +253,6 @@ def test_its_row_equals_the_metrics_and_blocks_no_work(
         found = eventually(lambda: database[STATUS].find_one({"figures.acceptedEvents": 3}))
         assert found["_id"].endswith(f"/{desk.process.pid}")
         assert (found["role"], found["state"]) == ("frontdesk", "working")
-        assert found["words"].startswith("3 events accepted · ")
         assert found["figures"]["duplicateEvents"] == desk.log.count("duplicates=1")
         assert found["lately"]["storeSeconds"]["count"] == 2
         told = scraped(port)

@@ -521,6 +521,7 @@ def test_a_record_of_unknown_outcome_is_asked_again_for_all(
     user, gatherer = sim.add_user("花子"), Gatherer(most=3)
     desk = room(gatherer.bot, send_limits=replace(SHORT_PAUSES, note_seconds=0.05))
     late = {"blockConnection": True, "blockTimeMS": 500}
+    caplog.set_level("DEBUG", logger="jobworker")
     with failing(client, ["commitTransaction"], times=1, **late) as is_late:
         documents = say(desk, user, "一", "二", "三")
         eventually(is_late)

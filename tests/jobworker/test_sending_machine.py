@@ -31,7 +31,7 @@ from jobworker.sending.conversation_outbox import LIMITS
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import place_of
-from linedesk.store.records.letters import RELEASED
+from linedesk.store.records.letters import RELEASED, Cause
 from tests.jobworker.worker_harness import CHANNEL, a_send, an_outbox
 
 INTERVAL_SECONDS = 1.0
@@ -250,7 +250,7 @@ class World:
     def enter(self, effect: Document) -> str | None:
         def enter() -> str | None:
             if effect["refused"]:
-                return "MongoDB refuses the row"
+                return Cause("write_refused")
             self.rows.append(effect["id"])
             return None
 

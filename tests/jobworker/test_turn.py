@@ -601,6 +601,7 @@ def test_mongodb_away_for_a_moment_decides_once(
         echo(talk)
 
     limits = SendLimits(note_seconds=0.001)
+    caplog.set_level(logging.DEBUG, logger="jobworker")
     desk = room(a_bot(handler), retry_limits=SHORT_OUTAGE, send_limits=limits)
     with failing(client, [command], times=3, **how) as has_failed:
         desk.says(user, "?")

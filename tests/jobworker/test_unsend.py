@@ -21,6 +21,7 @@ from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import Replaced, StoreUnavailable
+from linedesk.store.records.letters import Cause
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room, lead
 from tests.waiting import eventually
@@ -78,7 +79,10 @@ def stored(desk: Room, document: Document) -> Document:
 
 def a_letter(document: Document) -> Document:
     stack = f"Traceback ...\nValueError: {SECRET}"
-    return of_event(document, GiveUp("handler: ValueError", 3, datetime.now(UTC), stack))
+    return of_event(
+        document,
+        GiveUp(Cause("handler_error", {"error": "ValueError"}), 3, datetime.now(UTC), stack),
+    )
 
 
 def everything(database: Database[Any]) -> str:

@@ -626,6 +626,7 @@ def test_the_token_is_in_no_log_and_no_repr(
     wire: Any, line: Any, calls: CallLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="jobworker")
     server = wire(says(OK), says(answer(b"no", status="401 No")), hang_up)
     client = line(server.url)
     errors = [answer_or_error(lambda: client.post(PUSH, {"text": "秘密"})) for _ in range(3)]

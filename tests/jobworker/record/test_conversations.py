@@ -558,6 +558,7 @@ def test_a_timer_of_unknown_outcome_is_entered_and_leaves_the_outbox(
     caplog: pytest.LogCaptureFixture,
     fault: tuple[str, dict[str, Any]],
 ) -> None:
+    caplog.set_level(logging.DEBUG, logger="linedesk.runtime")
     caplog.set_level(logging.INFO)
     bot = Bot()
     command, how = fault
@@ -585,6 +586,7 @@ def test_a_timer_of_unknown_outcome_is_entered_and_leaves_the_outbox(
 def test_a_try_not_known_to_be_written_down_calls_nothing(
     breakable: Client, broken_database: Db, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, logger="linedesk.runtime")
     bot = Bot()
 
     @bot.default()
@@ -657,6 +659,7 @@ def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
     database: Db, sim: Sim, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No read or write of its start depends on how many outboxes a predecessor left."""
+    caplog.set_level(logging.DEBUG, logger="linedesk.runtime")
     caplog.set_level(logging.INFO)
     loads = LateLoads(monkeypatch)
     database.conversations.insert_many([unsent_row(f"U{n}") for n in range(LEFT)])

@@ -40,7 +40,7 @@ def pushes(database: Database[Any], desk: Room) -> list[Any]:
 def test_a_refused_message_says_why_in_the_call_the_letter_the_story_and_the_log(
     database: Database[Any], room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "jobworker")
+    caplog.set_level(logging.DEBUG, "jobworker")
     desk = room(saying(""))
     document = desk.says(sim.add_user("花子"), "?")
     desk.until_quiet()
@@ -63,7 +63,7 @@ def test_a_refused_message_says_why_in_the_call_the_letter_the_story_and_the_log
 def test_a_refusal_that_quotes_what_a_person_wrote_is_kept_without_it(
     database: Database[Any], room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "jobworker")
+    caplog.set_level(logging.DEBUG, "jobworker")
     user = sim.add_user("花子")
     quoting = f"{user.user_id} may not get お誕生日 at https://cake.example/?for=hanako"
     sim.answer_next("push", 403, {"message": quoting})

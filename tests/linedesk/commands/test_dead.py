@@ -288,7 +288,7 @@ def test_the_replay_of_a_timer_that_mongodb_refused_sets_it(
     )
     DeadLetters(lead(Committer(database)), is_unsent=lambda document: False).write(letter)
     row = re.split("  +", run("list").stdout.splitlines()[1])
-    assert [row[2], *row[5:]] == ["timer", "main/U花子", "write_refused"]
+    assert [row[2], *row[5:]] == ["timer", "main/U花子", "MongoDB refuses the write: code 121"]
     assert SECRET not in run("show", "E1/timer/egg").stdout
     run("replay", "E1/timer/egg")
     (document,) = database.recvq.find()

@@ -147,9 +147,10 @@ def test_status_tells_who_waits_by_class_and_how_many_sends_a_call_carries(
     database.deadletters.insert_one({"_id": "late/0", **late})
     with processes(database, figures=figures, lately=carried):
         shown = run("status").stdout
-    assert "api: gate 50% used, 2 waiting (12 live up to 400 ms, 1 chat up to 9.5 s)" in shown
+    assert "(12 with a free reply up to 400 ms, 1 push to its own chat up to 9.5 s)" in shown
     assert "41 sends in 12 calls" in shown
-    assert "1,300 counted today  1 late reply given up today" in shown
+    assert "1,300 counted today" in shown
+    assert "1 late reply given up today" in shown
     database.deadletters.delete_one({"_id": "late/0"})
 
 
@@ -250,7 +251,7 @@ def test_a_removed_command_says_what_to_do(run: Run) -> None:
 def test_a_conversations_newest_events_are_told_with_results_and_answers(run: Run) -> None:
     recent = run("conversation", "recent", "花子").stdout
     assert "message text  01E  answered: " in recent
-    assert "  reply sent: LINE answered 200\n" in recent
+    assert "  POST /v2/bot/message/reply: LINE answered 200 in 90 ms\n" in recent
     (told,) = jsons(run("conversation", "recent", HANAKO, "--json"))
     assert [event["eventId"] for event in told["events"]] == ["01E"]
     assert told["events"][0]["outcome"]["stands"] == "answered"
@@ -388,7 +389,8 @@ def test_a_line_has_the_words_of_a_message_only_with_text() -> None:
     event = {"type": "message", "message": {"type": "text", "text": TEXT}}
     came, dead = a_came(event=event), a_came("dead", document={"event": event}, cause="quota")
     assert line(came, "佐藤花子", text=False).plain.endswith("  event  01E  message text  佐藤花子")
-    assert line(dead, None, text=False).plain.endswith("  dead   01E  message text: quota  U花子")
+    cause = "quota: the month's messages are used up"
+    assert line(dead, None, text=False).plain.endswith(f"  message text: {cause}  U花子")
     assert f"「{TEXT}」" in line(came, None, text=True).plain
     assert told(came, text=True)["text"] == TEXT
     assert TEXT not in json.dumps(told(came, text=False), default=str)
