@@ -16,8 +16,9 @@ from dispatcher.conversations.mailbox import GiveUp
 from jobworker.effects import of_event
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.dead_letters import KeptLetters
-from linedesk.operate.conversation import known_channels, with_id
+from linedesk.operate.conversation import known_channels
 from linedesk.operate.dead_letters import Choice, NoSuchLetter, all_of, explained, found, whole
+from linedesk.operate.find import with_id
 from linedesk.store.documents import make_document
 from linedesk.store.records.letters import REPLAYED_AT, Cause, row_of
 

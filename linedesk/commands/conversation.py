@@ -40,11 +40,8 @@ def conversation_show(own: Opened, who: str, text: bool, as_json: bool) -> None:
     $inc: {n: 1}; otherwise it may take effect ten seconds later.
     """
     from linedesk.commands.listing import show_page
-    from linedesk.operate.conversation import (
-        conversation_summary,
-        find_conversation,
-        read_conversation,
-    )
+    from linedesk.operate.conversation import conversation_summary, read_conversation
+    from linedesk.operate.find import find_conversation
 
     id_ = find_conversation(own.database, who, channel=own.channel)
     told = conversation_summary(read_conversation(own.database, id_))
@@ -63,8 +60,8 @@ def conversation_show(own: Opened, who: str, text: bool, as_json: bool) -> None:
 def conversation_recent(own: Opened, who: str, as_json: bool) -> None:
     """Show what became of the newest events of one conversation. USER is as for `show`."""
     from linedesk.commands.listing import show_page
-    from linedesk.operate.conversation import find_conversation
     from linedesk.operate.events.lists import events_of
+    from linedesk.operate.find import find_conversation
 
     id_ = find_conversation(own.database, who, channel=own.channel)
     lines = events_of(own.database, *id_.split("/", 1))

@@ -53,8 +53,8 @@ def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) ->
     a conversation by its id, by the start of its id, or by its name in LINE.
     """
     from linedesk.operate.errors import NotDone, Phrase
-    from linedesk.operate.lists.waiting import COST_OF_PAUSE, read_waiting
-    from linedesk.operate.search import is_seen, scope_of
+    from linedesk.operate.find import is_seen, scope_of
+    from linedesk.operate.pauses import COST_OF_PAUSE, read_waiting
 
     where = scope_of(own.database, scope, channel=own.channel)
     if where.key is not None and not yes and not is_seen(own.database, where):
@@ -111,8 +111,8 @@ def resume(own: Opened, scope: str | None, why: str, drop: bool, yes: bool, as_j
     because a person has answered. `linedesk dead replay` puts it back.
     """
     from linedesk.operate.acts import OperatorControl
-    from linedesk.operate.lists.waiting import read_waiting
-    from linedesk.operate.search import scope_of
+    from linedesk.operate.find import scope_of
+    from linedesk.operate.pauses import read_waiting
     from linedesk.setup.database import operator
 
     where = scope_of(own.database, scope, channel=own.channel)
@@ -174,7 +174,7 @@ def release(own: Opened, conversation: str, kind: Kind | None, why: str, as_json
     """
     from linedesk.operate.acts import heads, only
     from linedesk.operate.errors import NotDone, Phrase
-    from linedesk.operate.search import scope_of
+    from linedesk.operate.find import scope_of
     from linedesk.operate.text import known
 
     scope = scope_of(own.database, conversation, channel=own.channel)
@@ -204,8 +204,7 @@ def release(own: Opened, conversation: str, kind: Kind | None, why: str, as_json
 
 def _obeyed(database: Database[Any]) -> list[Scope] | None:
     """The pauses that the leading dispatcher has confirmed; None if no dispatcher runs."""
-    from linedesk.operate.events.rows import present_leader
-    from linedesk.operate.processes import listed
+    from linedesk.operate.processes import listed, present_leader
     from linedesk.store.control import Scope
 
     row = present_leader(database)

@@ -39,7 +39,7 @@ def tail(own: Opened, key: str | None, text: bool, as_json: bool) -> None:
     """
     from linedesk.commands.following import coming
     from linedesk.commands.listing import flowed, show, width
-    from linedesk.operate.search import key_of
+    from linedesk.operate.find import key_of
 
     if key is not None:
         key = key_of(own.database, key, channel=own.channel)

@@ -23,9 +23,9 @@ from pymongo.results import UpdateResult
 from linedesk.operate import processes
 from linedesk.operate.dead_letters import Replays
 from linedesk.operate.errors import NotDone
-from linedesk.operate.events.rows import present_leader
 from linedesk.operate.format import scope_words
 from linedesk.operate.health import WAIT_WARN_SECONDS
+from linedesk.operate.processes import present_leader
 from linedesk.operate.reading import outbox_of
 from linedesk.runtime.language import DEFAULT, ngettext, speaking
 from linedesk.runtime.language import gettext as _
@@ -81,7 +81,18 @@ class Audit:
         as begun.
         """
         require_schema(self._rows.database)
-        id_ = self._begin(act, on if isinstance(on, str) else list(on), why)
+        id_ = ObjectId()
+        row = begun_row(
+            at=datetime.now(UTC),
+            by=self._by,
+            via=self._via,
+            act=act,
+            on=on if isinstance(on, str) else list(on),
+            why=why[:WHY_CHARACTERS],
+        )
+        # guard: audit-row-first
+        with translated():
+            self._rows.insert_one({"_id": id_, **row})
         try:
             yield
         except (NotDone, RecvqClosed, SetupError) as error:
@@ -93,21 +104,6 @@ class Audit:
             log.warning("outcome of an act is unknown, begun in audit act=%s id=%s", act, id_)
             raise
         self._end(id_, DONE)
-
-    def _begin(self, act: str, on: str | list[str], why: str) -> ObjectId:
-        row = begun_row(
-            at=datetime.now(UTC),
-            by=self._by,
-            via=self._via,
-            act=act,
-            on=on,
-            why=why[:WHY_CHARACTERS],
-        )
-        id_ = ObjectId()
-        # guard: audit-row-first
-        with translated():
-            self._rows.insert_one({"_id": id_, **row})
-        return id_
 
     def _end(self, id_: ObjectId, outcome: str | Document) -> None:
         try:

@@ -6,7 +6,7 @@ no index for the other conditions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -93,20 +93,10 @@ def newest_calls(database: Database[Any], wanted: Wanted) -> list[Document]:
         hint = "_id_"
     with translated(), pymongo.timeout(READ_SECONDS):
         rows = list(reported(database, CALLS).aggregate(stages, hint=hint))
-        channels = channels_of_events(database, [row.get(EVENT_ID) for row in rows])
-    return [{**row, **_channel_in(channels, row)} for row in rows]
-
-
-def _channel_in(channels: Mapping[str, str], row: Mapping[str, Any]) -> Document:
-    channel = channels.get(str(row.get(EVENT_ID)))
-    return {} if channel is None else {"channel": channel}
-
-
-def channels_of_events(database: Database[Any], names: Iterable[Any]) -> dict[str, str]:
-    """Return the channel of each event that recvq still has. Raises the errors of the driver."""
-    wanted = {EVENT_ID: {"$in": sorted({name for name in names if isinstance(name, str)})}}
-    rows = reported(database, RECVQ).find(wanted, [EVENT_ID, "channel"])
-    return {row[EVENT_ID]: row["channel"] for row in rows if isinstance(row.get("channel"), str)}
+        names = {EVENT_ID: {"$in": [row[EVENT_ID] for row in rows if row.get(EVENT_ID)]}}
+        events = reported(database, RECVQ).find(names, {EVENT_ID: 1, "channel": 1, "_id": 0})
+        channels = {row.pop(EVENT_ID): row for row in events}
+    return [{**row, **channels.get(row.get(EVENT_ID), {})} for row in rows]
 
 
 def cost_words(row: Mapping[str, Any]) -> str | None:

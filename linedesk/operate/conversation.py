@@ -1,19 +1,15 @@
-"""One conversation: finding it by an id, a part of an id or a name, and reading all of it.
+"""One conversation with everything that belongs to it, and the names, channels and lists of many.
 
 It only reads and locks nothing, so a result may be a moment old.
 """
 
 from __future__ import annotations
 
-import re
 import sys
-import time
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from heapq import nsmallest
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 import pymongo
 from pymongo.collection import Collection
@@ -22,13 +18,18 @@ from pymongo.errors import OperationFailure
 
 from linedesk.operate.dead_letters import LISTED
 from linedesk.operate.errors import NotOneConversation
-from linedesk.operate.reading import outbox_of
-from linedesk.store.control import DONE_AT, RELEASE, Release
+from linedesk.operate.processes import listed, present_leader
+from linedesk.operate.reading import NEWEST_DOCUMENTS, outbox_of, reported, starting
+from linedesk.operate.text import known
+from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import mark
+from linedesk.store.control import DONE_AT, RELEASE, Pauses, Release
 from linedesk.store.documents import (
     CONTROL,
     CONVERSATIONS,
     DEADLETTERS,
     HELD,
+    RECVQ,
     SCHEDULE,
     Document,
 )
@@ -39,43 +40,41 @@ from linedesk.store.records.conversations import (
     member_names,
     own_name,
 )
-from linedesk.store.records.effects import TRIED_AT
+from linedesk.store.records.effects import OUTBOX, OUTBOX_PAIRS, SEND, TRIED_AT, WITH_OUTBOX
+from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.letters import LAST_AT, REPLAYED_AT
 from linedesk.store.records.timers import RUN_AT, SET_BY
 from linedesk.store.timers import STATE_TIMER
 
-# At most so many matches are named.
-MOST_NAMED = 20
 READ_SECONDS = 10.0
 MOST_LETTERS = 1_000
-# The sign in a shortened id on a screen. A copied short id is found, too.
-ELLIPSIS = "…"
-SHORTEST_START = 6
 # The shown fields of an effect: all but tokens and keys.
 EFFECT = (
-    "id",
-    "type",
-    "way",
-    "to",
-    "messages",
-    "at",
-    TRIED_AT,
-    "name",
-    RUN_AT,
-    "data",
-    "cause",
-    "about",
+    *(
+        "id",
+        "type",
+        "way",
+        "to",
+        "messages",
+        "at",
+        TRIED_AT,
+        "name",
+        RUN_AT,
+        "data",
+        "cause",
+        "about",
+    ),
 )
+MOST_CONVERSATIONS = 200
+MOST_HELD = 10_000
+# A shorter wait needs no operator.
+LEAST_WAIT = timedelta(seconds=2)
+# So many conversations with one cause are one line.
+MANY = 3
+UNSENT = mark("LINE has not taken its sends yet")
+NOT_SET = mark("its timers are not set yet")
 MOST_CHANNELS = 50
 MOST_IN_A_NAME = 3
-# A search by name reads conversations for so long.
-NAMES_SECONDS = 2.0
-# The ranks of whole names.
-WHOLE = ((0, False), (0, True))
-# Combining Diacritical Marks of Unicode.
-ACCENTS = ("\u0300", "\u036f")
-BATCH = 1_000
-NAMING: Mapping[str, Any] = dict.fromkeys(("kind", "at", "profile.displayName", "members"), 1)
 # A group can have 200 members. They are read only where it has no name of its own.
 NAME_ONLY: Mapping[str, Any] = {
     "profile.displayName": 1,
@@ -96,50 +95,10 @@ class ConversationView:
     """Time and reason of its documents in `held`, in order."""
     letters: list[Document]
     """Its dead letters among the newest MOST_LETTERS, without their contents; the newest first."""
-    release: OrderedRelease | None = None
-
-
-@dataclass(frozen=True)
-class OrderedRelease:
-    """The last release of a conversation that was ordered within a day."""
-
-    by: str
-    at: datetime
-    what: str
-    """The id of the event or send."""
-    outcome: str | None
-    """None until a dispatcher confirms it."""
-
-
-def find_conversation(
-    database: Database[Any], word: str, *, channel: str, whole_names: bool = False
-) -> str:
-    """Return the `_id` of the conversation that a word means.
-
-    The word is an id of a user, group or room, `<channel>/<id>`, a unique start of it, the short
-    form on a screen, or a name; else a part of a name. With `whole_names`, for acts, it is no part
-    of a name, and a name only where the names of all conversations were read. Raises
-    NotOneConversation.
+    release: Document | None = None
+    """Its last release that was ordered within a day: by, at, what, the id of the event or send,
+    and outcome, None until a dispatcher confirms it.
     """
-    conversations = database[CONVERSATIONS]
-    with translated(), pymongo.timeout(READ_SECONDS):
-        exact = with_id(conversations, word, channel=channel)
-        if exact is not None:
-            return str(exact["_id"])
-        found = _few(conversations, by_id_part(conversations, word))
-        if len(found) == 1:
-            return str(found[0]["_id"])
-        named = Named() if found else by_name(database, word)
-    wholes = [row for row in named.rows if _rank(row, folded(word)) in WHOLE]
-    # guard: a-name-of-unread-conversations-is-no-act
-    if whole_names and named.unseen:
-        wholes = []
-    fits = wholes or ([] if whole_names else named.rows)
-    if len(fits) == 1:
-        return str(fits[0]["_id"])
-    raise NotOneConversation(
-        word, [_told(row) for row in found or fits or named.rows], unseen=named.unseen
-    )
 
 
 def read_conversation(database: Database[Any], id_: str) -> ConversationView:
@@ -177,18 +136,19 @@ def _letters(database: Database[Any], whose: Mapping[str, str]) -> list[Document
     return list(database[DEADLETTERS].aggregate(stages))
 
 
-def _release(database: Database[Any], id_: str) -> OrderedRelease | None:
+def _release(database: Database[Any], id_: str) -> Document | None:
     row = database[CONTROL].find_one({"_id": f"{RELEASE}/{id_}"})
     release = Release.from_row(row) if row else None
     if row is None or release is None:
         return None
     outcome = row.get("came") if row.get(DONE_AT) is not None else None
-    return OrderedRelease(release.by, release.at, release.name, outcome)
+    return {"by": release.by, "at": release.at, "what": release.name, "outcome": outcome}
 
 
 def conversation_summary(view: ConversationView) -> Document:
     """Return its summary, under the names of the JSON."""
     found = view.conversation
+    answers = [one for _place, one in waiting_in(found)]
     return {
         "id": found["_id"],
         "channel": found.get("channel"),
@@ -202,8 +162,14 @@ def conversation_summary(view: ConversationView) -> Document:
             for user, place in (found.get("states") or {}).items()
         ],
         "timers": [_timer(row, found) for row in view.timers],
-        "outbox": _outbox(view.outbox),
-        "answers": _answers(found),
+        "outbox": {
+            "count": len(view.outbox),
+            "oldest": _oldest(view.outbox),
+            "tried": sum(one.get(TRIED_AT) is not None for one in view.outbox),
+            "effects": [{name: one[name] for name in EFFECT if name in one} for one in view.outbox],
+        },
+        # The answers that wait for a tap on their button.
+        "answers": {"waiting": len(answers), "oldest": _oldest(answers)},
         "held": {
             "count": len(view.held),
             "since": min((row["since"] for row in view.held), default=None),
@@ -215,6 +181,10 @@ def conversation_summary(view: ConversationView) -> Document:
     }
 
 
+def _oldest(rows: Sequence[Mapping[str, Any]]) -> datetime | None:
+    return min((one["at"] for one in rows if "at" in one), default=None)
+
+
 def _place(place: Mapping[str, Any]) -> Document:
     return {
         "state": place.get("state"),
@@ -224,7 +194,7 @@ def _place(place: Mapping[str, Any]) -> Document:
 
 
 def _timer(row: Mapping[str, Any], conversation: Mapping[str, Any]) -> Document:
-    member, _, name = row["_id"].removeprefix(f"{conversation['_id']}/").rpartition("/")
+    member, _slash, name = row["_id"].removeprefix(f"{conversation['_id']}/").rpartition("/")
     every = row.get("every")
     return {
         "name": name,
@@ -234,22 +204,6 @@ def _timer(row: Mapping[str, Any], conversation: Mapping[str, Any]) -> Document:
         SET_BY: row.get(SET_BY),
         "data": row.get("data") or {},
     }
-
-
-def _outbox(effects: Sequence[Mapping[str, Any]]) -> Document:
-    return {
-        "count": len(effects),
-        "oldest": min((one["at"] for one in effects if "at" in one), default=None),
-        "tried": sum(one.get(TRIED_AT) is not None for one in effects),
-        "effects": [{name: one[name] for name in EFFECT if name in one} for one in effects],
-    }
-
-
-def _answers(conversation: Mapping[str, Any]) -> Document:
-    """Return the answers that wait for a tap on their button."""
-    entries = [one for _, one in waiting_in(conversation)]
-    since = [one["at"] for one in entries if "at" in one]
-    return {"waiting": len(entries), "oldest": min(since, default=None)}
 
 
 def shown_name(conversation: Mapping[str, Any]) -> str | None:
@@ -284,10 +238,10 @@ def with_names(
 
     `channel` is the channel of rows that name none. Raises StoreUnavailable.
     """
-    listed = [(row, _id_of(row, channel)) for row in rows]
+    found = [(row, _id_of(row, channel)) for row in rows]
     with translated(), pymongo.timeout(READ_SECONDS):
-        names = names_of(database, (id_ for _, id_ in listed if id_ is not None))
-    return [{**row, "name": names.get(id_ or "")} for row, id_ in listed]
+        names = names_of(database, (id_ for _row, id_ in found if id_ is not None))
+    return [{**row, "name": names.get(id_ or "")} for row, id_ in found]
 
 
 def _id_of(row: Mapping[str, Any], channel: str) -> str | None:
@@ -295,45 +249,10 @@ def _id_of(row: Mapping[str, Any], channel: str) -> str | None:
     return f"{row.get('channel') or channel}/{key}" if isinstance(key, str) and key else None
 
 
-def starting(text: str) -> Document:
-    """Return the condition for ids that begin with a text; the index serves it."""
-    return {"_id": between(text)}
-
-
-def between(start: str, end: str = "") -> Document:
-    """Return the condition for values with this start and end; an index of the field serves it."""
-    ends = {"$regex": f"{re.escape(end)}$"} if end else {}
-    return {"$gte": start, "$lt": f"{start}{chr(sys.maxunicode)}", **ends}
-
-
-def id_part(word: str) -> tuple[str, str]:
-    """Return start and end of a typed id: its start, or the short form on a screen.
-
-    An end needs the start before it; without a start every id would be compared.
-    """
-    start, _, end = word.replace("...", ELLIPSIS).partition(ELLIPSIS)
-    is_part = len(start) >= SHORTEST_START if end else bool(start)
-    return (start, end) if is_part else (word, "")
-
-
-def with_id(conversations: Collection[Any], word: str, *, channel: str) -> Document | None:
-    """Return the conversation of `<channel>/<key>`, or of the key in this channel."""
-    wanted = {"_id": {"$in": [word, f"{channel}/{word}"]}}
-    found: Document | None = conversations.find_one(wanted, NAMING)
-    return found
-
-
-def by_id_part(conversations: Collection[Any], word: str) -> Document:
-    """Return the filter for conversations with such an id, or such a key in any channel."""
-    start, end = id_part(word)
-    places = [start, *(f"{channel}/{start}" for channel in known_channels(conversations))]
-    return {"$or": [{"_id": between(place, end)} for place in places]}
-
-
 def known_channels(conversations: Collection[Any]) -> Iterator[str]:
     """Yield the channels of all conversations, MOST_CHANNELS at most, by one index read each."""
     after = ""
-    for _ in range(MOST_CHANNELS):
+    for _n in range(MOST_CHANNELS):
         row = conversations.find_one({"_id": {"$gt": after}}, {"_id": 1}, sort=[("_id", 1)])
         if row is None:
             return
@@ -342,76 +261,165 @@ def known_channels(conversations: Collection[Any]) -> Iterator[str]:
         after = f"{channel}/{chr(sys.maxunicode)}"
 
 
+def channels_of(database: Database[Any], *, own: str, pauses: Pauses) -> list[str]:
+    """Return the channel of the settings and the channels of conversations and pauses.
+
+    Reads one id of each channel. Raises StoreUnavailable.
+    """
+    found = {own, *(one.scope.channel for one in pauses.rows if one.scope.channel)}
+    with translated(), pymongo.timeout(READ_SECONDS):
+        return sorted(found.union(known_channels(database[CONVERSATIONS])))
+
+
+# Lists.
+
+Row = TypeVar("Row")
+Groups = dict[str, list[Row]]
+
+
 @dataclass(frozen=True)
-class Named:
-    """The conversations with a name, the best match first, and how many were not read."""
+class ConversationLine:
+    """One conversation of a list."""
 
-    rows: Sequence[Document] = ()
-    unseen: int = 0
+    channel: str
+    key: str
+    name: str | None = None
+    at: datetime | None = None
+    """The time of its last event, or the start of its wait."""
+    events: int = 0
+    """The number of its events among the newest documents, or of its waiting events."""
+    why: str | None = None
+    """The reason for its wait."""
+
+    @property
+    def id(self) -> str:
+        """`<channel>/<key>`."""
+        return f"{self.channel}/{self.key}"
 
 
-def by_name(database: Database[Any], word: str) -> Named:
-    """Return the conversations whose name is the word, or contains it: MOST_NAMED at most.
+def latest(database: Database[Any]) -> list[ConversationLine]:
+    """Return the conversations of the newest documents, the latest first.
 
-    A conversation's own name comes before a member's, a whole name before its start, and a start
-    before another part; then the latest record comes first. The newest conversations are read
-    first, for NAMES_SECONDS at most. Raises the errors of the driver.
+    Raises StoreUnavailable.
     """
-    wanted, conversations = folded(word), database[CONVERSATIONS]
-    if not wanted:
-        return Named()
-    until, seen = time.monotonic() + NAMES_SECONDS, 0
-    is_whole = True
-
-    def ranked() -> Iterator[tuple[tuple[int, bool], Document]]:
-        nonlocal seen, is_whole
-        with conversations.find({}, NAMING, batch_size=BATCH).hint([("$natural", -1)]) as rows:
-            for row in rows:
-                seen += 1
-                if (rank := _rank(row, wanted)) is not None:
-                    yield rank, row
-                if seen % BATCH == 0 and time.monotonic() > until:
-                    is_whole = False
-                    return
-
-    best = nsmallest(MOST_NAMED, ranked(), key=lambda found: (found[0], -_recency(found[1])))
-    # The number is an estimate of MongoDB's, which reads no document for it.
-    unseen = 0 if is_whole else max(1, conversations.estimated_document_count() - seen)
-    return Named([row for _, row in best], unseen)
-
-
-def folded(text: str) -> str:
-    """The text for comparisons: without accents, width, case and spaces.
-
-    ﾊﾅｺ is ハナコ, ｓａｔｏ is Sato, José is jose. The marks of kana stay: が is not か.
-    """
-    text = unicodedata.normalize("NFKC", text).casefold()
-    marked = unicodedata.normalize("NFKD", text)
-    plain = "".join(one for one in marked if not ACCENTS[0] <= one <= ACCENTS[1])
-    return "".join(unicodedata.normalize("NFKC", plain).split())
-
-
-def _rank(row: Mapping[str, Any], wanted: str) -> tuple[int, bool] | None:
-    """Return the rank of its best matching name, the best lowest; None without a match."""
-    own = own_name(row)
-    names = [(own, False)] if own else []
-    names += [(name, True) for name in member_names(row).values()]
-    fits = [
-        (0 if name == wanted else 1 if name.startswith(wanted) else 2, is_members)
-        for name, is_members in ((folded(name), is_members) for name, is_members in names)
-        if wanted in name
+    stages: list[Mapping[str, Any]] = [
+        {"$limit": NEWEST_DOCUMENTS},
+        {"$match": {"channel": {"$type": "string"}, "key": {"$type": "string"}}},
+        {
+            "$group": {
+                "_id": {"channel": "$channel", "key": "$key"},
+                "at": {"$max": f"${ACCEPT_TIME}"},
+                "events": {"$sum": 1},
+            }
+        },
+        {"$sort": {"at": -1}},
+        {"$limit": MOST_CONVERSATIONS},
     ]
-    return min(fits, default=None)
+    with translated(), pymongo.timeout(READ_SECONDS):
+        rows = reported(database, RECVQ).aggregate(stages, hint={"$natural": -1})
+        lines = [ConversationLine(**row["_id"], at=row["at"], events=row["events"]) for row in rows]
+        return _named(database, lines)
 
 
-def _recency(row: Mapping[str, Any]) -> float:
-    at = row.get("at")
-    return at.timestamp() if isinstance(at, datetime) else 0.0
+def waiting(database: Database[Any]) -> list[ConversationLine]:
+    """Return the conversations with an event or send that waits for long, the longest wait first.
+
+    Raises StoreUnavailable.
+    """
+    with translated(), pymongo.timeout(READ_SECONDS):
+        found = {one.id: one for one in _with_outbox(database)}
+        found |= {one.id: one for one in _held(database)}
+        found |= {one.id: one for one in _told(database)}
+        long = [one for one in found.values() if is_long(one.at, now=datetime.now(UTC))]
+        lines = sorted(long, key=lambda one: one.at.timestamp() if one.at else 0.0)
+        return _named(database, lines[:MOST_CONVERSATIONS])
 
 
-def _few(conversations: Collection[Any], condition: Document) -> list[Document]:
-    return list(conversations.find(condition, NAMING).sort("_id", 1).limit(MOST_NAMED))
+def is_long(since: Any, *, now: datetime) -> bool:
+    """Return whether a wait is worth a line: not if it is known to be shorter than LEAST_WAIT."""
+    return not isinstance(since, datetime) or now - since >= LEAST_WAIT
 
 
-def _told(row: Mapping[str, Any]) -> str:
-    return " ".join(part for part in (row["_id"], row.get("kind"), shown_name(row)) if part)
+def cause_of(why: object) -> str:
+    """Return the reason of a wait without the time of its next try, which differs."""
+    if isinstance(why, Mapping):
+        why = {name: value for name, value in why.items() if name != "until"}
+    return known(why)
+
+
+def by_cause(rows: Iterable[Row], cause: Callable[[Row], str]) -> tuple[list[Row], Groups[Row]]:
+    """Return the rows, apart from those of causes that hold MANY; these by their cause."""
+    rows, groups = list(rows), dict[str, list[Row]]()
+    for row in rows:
+        groups.setdefault(cause(row), []).append(row)
+    many = {name: found for name, found in groups.items() if len(found) >= MANY}
+    return [row for row in rows if cause(row) not in many], many
+
+
+def _told(database: Database[Any]) -> list[ConversationLine]:
+    """Return the conversations that the leader reports; none while no dispatcher runs."""
+    return [
+        ConversationLine(
+            str(row["channel"]),
+            str(row["key"]),
+            at=row["since"] if isinstance(row.get("since"), datetime) else None,
+            events=row["documents"] if isinstance(row.get("documents"), int) else 0,
+            why=cause_of(row.get("why")),
+        )
+        for row in listed(present_leader(database) or {}, "waiting")
+        if row.get("channel") and row.get("key")
+    ]
+
+
+def _held(database: Database[Any]) -> list[ConversationLine]:
+    stages: list[Mapping[str, Any]] = [
+        {"$limit": MOST_HELD},
+        {
+            "$group": {
+                "_id": {"channel": "$channel", "key": "$key"},
+                "at": {"$min": "$since"},
+                "events": {"$sum": 1},
+                "why": {"$first": "$why"},
+            }
+        },
+        {"$sort": {"at": 1}},
+        {"$limit": MOST_CONVERSATIONS},
+    ]
+    rows = database[HELD].aggregate(stages)
+    return [
+        ConversationLine(
+            str(row["_id"].get("channel")),
+            str(row["_id"].get("key")),
+            at=row["at"],
+            events=row["events"],
+            why=_("held: {reason}").format(reason=cause_of(row["why"])),
+        )
+        for row in rows
+    ]
+
+
+def _with_outbox(database: Database[Any]) -> list[ConversationLine]:
+    stages: list[Mapping[str, Any]] = [
+        {"$match": WITH_OUTBOX},
+        {"$sort": {"at": 1}},
+        {"$limit": MOST_CONVERSATIONS},
+        {"$project": {"effects": OUTBOX_PAIRS}},
+        {"$project": {"since": {"$min": "$effects.v.at"}, "types": "$effects.v.type"}},
+    ]
+    rows = database[CONVERSATIONS].aggregate(stages, hint=OUTBOX)
+    return [
+        ConversationLine(
+            channel,
+            key,
+            at=at if isinstance(at := row.get("since"), datetime) else None,
+            why=_(why),
+        )
+        for row in rows
+        for channel, key in (str(row["_id"]).partition("/")[::2],)
+        for why in (UNSENT if SEND in row["types"] else NOT_SET,)
+    ]
+
+
+def _named(database: Database[Any], lines: list[ConversationLine]) -> list[ConversationLine]:
+    names = names_of(database, (one.id for one in lines))
+    return [replace(one, name=names.get(one.id)) for one in lines]

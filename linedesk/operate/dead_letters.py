@@ -384,7 +384,12 @@ class Replays:
         `again` replays a letter that was replayed, `force` a send that may arrive twice. Raises
         NotReplayed, RecvqClosed with nothing written, and StoreUnavailable.
         """
-        letter, document = self.prepared(id_, again=again, force=force)
+        letter = whole(self._letters, id_)
+        if letter is None:
+            raise NotReplayed("dropped_meanwhile")
+        if letter.get(REPLAYED_AT) and not again:
+            raise NotReplayed("replayed_at", at=letter[REPLAYED_AT], unless="again")
+        document = _document(letter, now=datetime.now(UTC), force=force)
         try:
             is_stored = self.put(letter, document)
         except WriteRefused as error:
@@ -392,16 +397,6 @@ class Replays:
         if not is_stored:
             raise NotReplayed("changed_meanwhile")
         return str(document[EVENT_ID])
-
-    def prepared(self, id_: str, *, again: bool, force: bool) -> tuple[Letter, Document]:
-        """Return the letter and its document for recvq; writes nothing. Raises NotReplayed."""
-        letter = whole(self._letters, id_)
-        if letter is None:
-            raise NotReplayed("dropped_meanwhile")
-        if letter.get(REPLAYED_AT) and not again:
-            raise NotReplayed("replayed_at", at=letter[REPLAYED_AT], unless="again")
-        document = _document(letter, now=datetime.now(UTC), force=force)
-        return letter, document
 
     def put(self, letter: Letter, document: Document) -> bool:
         """Store the document and mark the letter.
@@ -419,7 +414,7 @@ class Replays:
         if known and self._was_refused(document):
             self._mark(letter, {})
             return False
-        self._end(letter)
+        self._mark(letter, {"$set": {REPLAYED_AT: datetime.now(UTC)}})
         return True
 
     def _begin(self, letter: Letter) -> bool:
@@ -440,9 +435,6 @@ class Replays:
         refused = {"_id": document[EVENT_ID], "cause": {"$regex": f"^{REFUSED}"}}
         with translated():
             return self._letters.find_one(refused, {"_id": 1}) is not None
-
-    def _end(self, letter: Letter) -> None:
-        self._mark(letter, {"$set": {REPLAYED_AT: datetime.now(UTC)}})
 
     def _mark(self, letter: Letter, changes: Letter) -> None:
         begun = {"_id": letter["_id"], "replaying": _number(letter)}

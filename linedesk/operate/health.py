@@ -24,7 +24,7 @@ from linedesk.operate.processes import WorkerView
 from linedesk.operate.text import known
 from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, SYSTEMD, UNACCEPTED, UP
+from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, UNACCEPTED, UP
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.limits import RATE
@@ -157,18 +157,10 @@ def name_of_health(problems: Sequence[HealthProblem]) -> str:
 def problems_of(seen: Overview) -> list[HealthProblem]:
     """Return all problems, the worst first."""
     facts = (
-        *_database(seen),
-        *_processes(seen),
-        *_workers(seen),
-        *_stores(seen),
-        *_queue(seen),
-        *_line(seen),
-        *(paused(row) for row in seen.pauses),
-        stuck_conversations(seen.waiting, seen.at),
-        *_left_over(seen),
-        *_front_desk(seen),
+        *(_database, _processes, _workers, _unread, _spool, _queue, _threads, _windows),
+        *(_line, _quota, _pauses, _waiting, _dead_letters, _abandoned, _timers, _front_desk),
     )
-    found = [one for one in facts if one is not None]
+    found = [one for fact in facts for one in fact(seen)]
     return sorted(found, key=lambda one: LEVELS.index(one.level))
 
 
@@ -178,29 +170,31 @@ def overview_as_json(seen: Overview) -> Document:
         return {**seen.as_json(), "wrong": as_json(problems_of(seen))}
 
 
-# One function for each fact: its problem, or None where all is well.
+# One function for each fact: its problems.
 
 
-def absent(
-    role: str, saw: str, *, started_by: str | None = SYSTEMD, has_ended: bool = False
-) -> HealthProblem:
-    """No process of a role runs. The advice is a restart, which also ends a process that hangs.
+def _database(seen: Overview) -> Iterator[HealthProblem]:
+    if not seen.is_initialised:
+        saw = _("the database has no linedesk collections")
+        do = _("check MONGODB_URI and MONGODB_DATABASE; `linedesk init` makes the collections")
+        yield HealthProblem("bad", "database", saw, do)
 
-    `started_by` is what started the processes here: systemd, up, hand or UNKNOWN. `has_ended`: all
-    of them have ended in good order.
-    """
-    unit, reason = unit_of(role), reason_at(role, started_by)
-    if started_by == UP and has_ended:
-        do = _("start `linedesk up`")
-    elif started_by == UP:
-        do = _("stop `linedesk up` and start it again; {reason}").format(reason=reason)
-    elif started_by == HAND:
-        do = _("start it again: `python -m {module}`; {reason}").format(module=role, reason=reason)
-    elif started_by == UNKNOWN:
-        do = _("start linedesk: `linedesk up`, or by systemd `systemctl start linedesk.target`")
-    else:
-        do = _("`systemctl restart {unit}`; {reason}").format(unit=unit, reason=reason)
-    return HealthProblem("bad", role, saw, do)
+
+def _start_again(seen: Overview, role: str) -> str:
+    """Return how to start a role again. A restart also ends a process that hangs."""
+    how = started_by(seen.processes, role)
+    reason = reason_at(role, how)
+    if how == UP and all(one.state == processes.ENDED for one in seen.processes):
+        return _("start `linedesk up`")
+    if how == UP:
+        return _("stop `linedesk up` and start it again; {reason}").format(reason=reason)
+    if how == HAND:
+        return _("start it again: `python -m {module}`; {reason}").format(
+            module=role, reason=reason
+        )
+    if how == UNKNOWN:
+        return _("start linedesk: `linedesk up`, or by systemd `systemctl start linedesk.target`")
+    return _("`systemctl restart {unit}`; {reason}").format(unit=f"linedesk-{role}", reason=reason)
 
 
 def reason_at(role: str, started_by: str | None) -> str:
@@ -209,372 +203,7 @@ def reason_at(role: str, started_by: str | None) -> str:
         return _("the output of `linedesk up` shows the reason")
     if started_by in (HAND, UNKNOWN):
         return _("the log of the {role} shows the reason").format(role=_(role))
-    return _(STATUS).format(unit=unit_of(role))
-
-
-def lag(documents: float, seconds: float) -> HealthProblem | None:
-    """Stored events that the feed has not read."""
-    if seconds <= LAG_WARN_SECONDS:
-        return None
-    saw = _("{events} not read yet, the oldest waits for {time}").format(
-        events=_events(documents), time=for_long(seconds)
-    )
-    level: Level = "bad" if seconds > LAG_BAD_SECONDS else "warn"
-    return HealthProblem(level, "lag", saw, _("the dispatcher's log shows what delays the feed"))
-
-
-def oldest_event(seconds: float) -> HealthProblem | None:
-    """The wait of the oldest event that is not paused."""
-    if seconds <= WAIT_WARN_SECONDS:
-        return None
-    level: Level = "bad" if seconds > WAIT_BAD_SECONDS else "warn"
-    saw = _("the oldest event waits for {time}").format(time=for_long(seconds))
-    do = _(
-        "check that LINE answers and that handlers are fast; `linedesk status` lists the waiting "
-        "conversations with the reasons"
-    )
-    return HealthProblem(level, "queue", saw, do)
-
-
-def unread(share: float, *, is_closed: bool = False) -> HealthProblem | None:
-    """The unread share of recvq, 0 to 1, and whether its guard has closed it."""
-    do = _("find out why the dispatcher is behind: check that it runs and that LINE answers")
-    if is_closed:
-        saw = _(
-            "closed: it is full of unread events or damaged; the front desk stores in its spool"
-        )
-        return HealthProblem("bad", "recvq", saw, do)
-    unread = f"{share:.0%}"
-    if share >= UNREAD_BAD_SHARE:
-        saw = _("{share} of recvq is unread: it is closed, and the spool fills")
-        return HealthProblem("bad", "recvq", saw.format(share=unread), do)
-    if share >= UNREAD_WARN_SHARE:
-        saw = _("{share} of recvq is unread, it closes at {limit}")
-        saw = saw.format(share=unread, limit=f"{UNREAD_BAD_SHARE:.0%}")
-        return HealthProblem("warn", "recvq", saw, do)
-    return None
-
-
-def window_level(seconds: float) -> Level | None:
-    """Return the level of a retention of recvq or the oplog; None where it is long enough."""
-    if seconds >= WINDOW_WARN_SECONDS:
-        return None
-    return "warn" if seconds >= WINDOW_BAD_SECONDS else "bad"
-
-
-def window(about: str, seconds: float, *, behind_seconds: float) -> HealthProblem | None:
-    """The time for which recvq or the oplog still keeps unfinished events.
-
-    A backlog that is handled quickly raises the rate for a while. A short retention is therefore
-    critical only while the dispatcher is behind.
-    """
-    level = window_level(seconds)
-    if level is None:
-        return None
-    if behind_seconds <= WAIT_WARN_SECONDS:
-        level = "warn"
-    saw = _("retention left: {time} at the present rate").format(time=for_long(seconds))
-    return HealthProblem(level, about, saw, _("`linedesk doctor` shows how to enlarge it"))
-
-
-def no_spool(saw: str | None = None) -> HealthProblem:
-    """The front desk has no store besides MongoDB."""
-    saw = saw or _("no spool: webhooks are refused while MongoDB is down")
-    do = _("the front desk's log shows the reason; see SPOOL_PATH")
-    return HealthProblem("warn", "spool", saw, do)
-
-
-def spooled(
-    documents: float, *, used_bytes: float, most_bytes: float, oldest_seconds: float | None = None
-) -> HealthProblem | None:
-    """The events in the spool; `most_bytes` is SPOOL_MAX_MB, 0 where it is not known."""
-    if documents <= SPOOL_WARN_DOCUMENTS:
-        return None
-    is_full = bool(most_bytes) and used_bytes > SPOOL_BAD_SHARE * most_bytes
-    do = _(
-        "the spool empties once MongoDB confirms writes and recvq has room; check both and the "
-        "front desk"
-    )
-    saw = _("{events} in the spool").format(events=_events(documents))
-    if oldest_seconds:
-        saw = _("{events} in the spool, the oldest waits for {time}").format(
-            events=_events(documents), time=for_long(oldest_seconds)
-        )
-    return HealthProblem("bad" if is_full else "warn", "spool", saw, do)
-
-
-def _also(saw: str, waiting: str) -> str:
-    """Return a problem together with the sends that wait for its end, if there are any."""
-    return _("{problem}; {waiting}").format(problem=saw, waiting=waiting) if waiting else saw
-
-
-def token_refused(waiting: str = "") -> HealthProblem:
-    """LINE answers 401; `waiting` describes the sends that wait for a new token."""
-    do = _(
-        "issue a new token in LINE's console (developers.line.biz, Messaging API), put it into "
-        "the credentials and restart the dispatcher"
-    )
-    saw = _("LINE refuses LINE_CHANNEL_ACCESS_TOKEN")
-    return HealthProblem("bad", "LINE", _also(saw, waiting), do)
-
-
-def quota(
-    used: float, most: float, *, closed_since: datetime | None = None
-) -> HealthProblem | None:
-    """The counted messages of this month beside those that the plan allows.
-
-    `closed_since`: when LINE began to refuse pushes.
-    """
-    saw = _("{used} of {most} messages are used this month").format(
-        used=f"{used:,.0f}", most=f"{most:,.0f}"
-    )
-    if closed_since is not None:
-        do = _(
-            "pushes become dead letters until the month ends in Japan; replies are free; raise the "
-            "plan in LINE's console, then run `linedesk dead replay --cause quota`"
-        )
-        since = _("LINE takes no push since {at}: {used}").format(at=local(closed_since), used=saw)
-        return HealthProblem("bad", "quota", since, do)
-    if used < QUOTA_WARN_SHARE * most:
-        return None
-    do = _(
-        "pushes beyond it become dead letters until the month's end; replies are free; raise the "
-        "plan in LINE's console"
-    )
-    return HealthProblem("bad" if used >= QUOTA_BAD_SHARE * most else "warn", "quota", saw, do)
-
-
-def sent_words(sent: Sent) -> str:
-    """Return what LINE accepted, by kind."""
-    words = _("replies {replies} (free), pushes {pushes}, groups {groups}")
-    return words.format(**{kind: f"{count:,}" for kind, count in vars(sent).items()})
-
-
-def gate(one: GateView) -> HealthProblem | None:
-    """The cost of the gate's settings while the gate is busy and sends wait for a turn."""
-    if (one.use or 0.0) < GATE_WARN_SHARE or not one.waiting or not one.turns_per_second:
-        return None
-    # Both are of the last ten seconds.
-    most = one.turns_per_second / (one.use or 1.0)
-    values = {
-        "host": one.host,
-        "share": f"{one.use:.0%}",
-        "calls": f"{one.waiting:,.0f}",
-        "most": f"{most:,.3g}",
-        "times": f"{RATE / most:,.0f}",
-    }
-    if 2 * most > RATE:
-        saw = _(
-            "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
-            "most {most} calls a second pass"
-        )
-        do = _("this is close to LINE's limit: make fewer calls; see docs/how-to/capacity.md")
-        return HealthProblem("warn", "gate", saw.format(**values), do)
-    saw = _(
-        "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
-        "most {most} calls a second pass, LINE allows {times} times as many"
-    )
-    do = _(
-        "raise LINE_CONCURRENCY for more calls at the same time, or lower "
-        "LINE_ACCESS_INTERVAL_MS for earlier starts; see docs/how-to/capacity.md"
-    )
-    return HealthProblem("warn", "gate", saw.format(**values), do)
-
-
-def unsent(count: float, oldest_seconds: float) -> HealthProblem | None:
-    """Decided answers that LINE has not taken."""
-    if not count or oldest_seconds <= WAIT_WARN_SECONDS:
-        return None
-    do = _(
-        "check that LINE answers and that the gate is not busy; the waiting conversations show "
-        "the reasons"
-    )
-    return HealthProblem("warn", "answers", unsent_words(count, oldest_seconds), do)
-
-
-def unsent_words(count: float, oldest_seconds: float | None) -> str:
-    """Return how many answers wait for LINE, and for how long."""
-    number = f"{count:,.0f}"
-    if not oldest_seconds:
-        return ngettext(
-            "{count} answer waits to be sent", "{count} answers wait to be sent", round(count)
-        ).format(count=number)
-    return ngettext(
-        "{count} answer waits to be sent, the oldest for {time}",
-        "{count} answers wait to be sent, the oldest for {time}",
-        round(count),
-    ).format(count=number, time=for_long(oldest_seconds))
-
-
-def line_fails(host: str, *, next_try_seconds: float | None, waiting: str = "") -> HealthProblem:
-    """The breaker of a host is open; `waiting` describes the sends that wait."""
-    saw = _("LINE fails ({host} host), {next_try}").format(
-        host=host, next_try=next_try_words(next_try_seconds)
-    )
-    do = _("sends wait and are not lost; `linedesk calls --failed` lists the failures")
-    return HealthProblem("bad", "LINE", _also(saw, waiting), do)
-
-
-def next_try_words(seconds: float | None) -> str:
-    """Return when LINE is called again while it fails."""
-    if seconds is None:
-        return _("linedesk tries a single call now and then")
-    if seconds >= 1:
-        return _("next try in {time}").format(time=for_long(seconds))
-    return _("next try now")
-
-
-def paused(row: Mapping[str, Any]) -> HealthProblem:
-    """A pause; `row` is one of `Overview.pauses`."""
-    at, by, why = row.get("at"), row.get("by"), row.get("why")
-    saw = scope_words(row.get("channel"), row.get("key"))
-    if isinstance(at, datetime):
-        saw = _("{scope} since {at}").format(scope=saw, at=local(at))
-    if by:
-        saw = _("{pause} by {name}").format(pause=saw, name=by)
-    if why:
-        saw = _("{pause}: {reason}").format(pause=saw, reason=why)
-    level: Level = "bad" if row.get("everything") else "warn"
-    do = _("new events are held until you resume: `linedesk resume {scope}`")
-    return HealthProblem(level, "paused", saw, do.format(scope=row["scope"]))
-
-
-def stuck_conversations(
-    waiting: Sequence[Mapping[str, Any]], now: datetime
-) -> HealthProblem | None:
-    """One problem for all conversations that wait too long, with the reason of the longest wait.
-
-    `waiting` has rows with channel, key, since and why, one or several of a conversation. Paused
-    conversations do not count.
-    """
-    oldest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
-    for row in sorted(waiting, key=lambda row: _waited(row, now)):
-        if code_of(row.get("why")) != Why.PAUSED and _waited(row, now) > WAIT_BAD_SECONDS:
-            oldest[row.get("channel"), row.get("key")] = row
-    if not oldest:
-        return None
-    first = max(oldest.values(), key=lambda row: _waited(row, now))
-    scope = f"{first.get('channel')}/{first.get('key')}"
-    why = first.get("why")
-    saw = _("{scope} waits for {time}: {reason}").format(
-        scope=scope,
-        time=for_long(_waited(first, now)),
-        reason=known(why) if why else _("no reason known"),
-    )
-    do = _(
-        "`linedesk conversation show {scope}` shows details; `linedesk release {scope}` gives up "
-        "the stuck event or send"
-    )
-    return HealthProblem("warn", "waiting", _and_more(saw, len(oldest)), do.format(scope=scope))
-
-
-def _and_more(first: str, count: int) -> str:
-    """Return the first of so many, with the number of the others."""
-    if count < 2:
-        return first
-    return _("{first} (and {count} more)").format(first=first, count=count - 1)
-
-
-def _waited(row: Mapping[str, Any], now: datetime) -> float:
-    since = row.get("since")
-    return (now - since).total_seconds() if isinstance(since, datetime) else 0.0
-
-
-def dead_letters(count: int) -> HealthProblem | None:
-    """The dead letters of LETTERS_WITHIN that were not replayed."""
-    if count <= LETTERS_WARN_COUNT:
-        return None
-    do = _("`linedesk dead list --since 1d` lists them with their causes; replay or drop them")
-    saw = _("{count} in the last 24 h, not replayed").format(count=f"{count:,}")
-    return HealthProblem("warn", "dead letters", saw, do)
-
-
-def late_timer(seconds: float, *, started_by: str | None = SYSTEMD) -> HealthProblem | None:
-    """The delay of the next timer."""
-    if seconds <= TIMER_BAD_SECONDS:
-        return None
-    saw = _("the next timer is late by {time}").format(time=for_long(seconds))
-    return HealthProblem("bad", "timers", saw, reason_at(processes.DISPATCHER, started_by))
-
-
-def certificate(left: timedelta) -> HealthProblem | None:
-    """The remaining life of the front desk's certificate."""
-    seconds = left.total_seconds()
-    if seconds >= CERTIFICATE_WARN_SECONDS:
-        return None
-    if seconds <= 0:
-        do = _("LINE sends no webhooks: {renew}").format(renew=_(RENEW))
-        return HealthProblem("bad", "certificate", _("the certificate has expired"), do)
-    saw = _("the certificate expires in {time}").format(time=for_long(seconds))
-    level: Level = "bad" if seconds < CERTIFICATE_BAD_SECONDS else "warn"
-    return HealthProblem(level, "certificate", saw, _(RENEW))
-
-
-def broker_away(why: Mapping[str, Any] | str) -> HealthProblem:
-    """The dispatcher cannot use RabbitMQ; `why` is the reason."""
-    do = _(
-        "events wait and are not lost; check RabbitMQ (`systemctl status rabbitmq-server`, "
-        "`rabbitmq-diagnostics alarms`) and AMQP_URL; `linedesk doctor` shows more"
-    )
-    return HealthProblem("bad", "workers", known(why), do)
-
-
-def no_worker(found: Sequence[WorkerView]) -> HealthProblem:
-    """No connected worker gets jobs, or no worker is connected."""
-    if not found:
-        saw = _("no worker is connected: events wait")
-        do = _(
-            "start one: `systemctl start linedesk-worker` on its machine; its log shows the reason"
-        )
-        return HealthProblem("bad", "workers", saw, do)
-    first = _lasting_first(found)
-    saw = _("no worker gets jobs: events wait; {name}: {state}").format(
-        name=first.name, state=first.words()
-    )
-    return HealthProblem("bad", "workers", saw, _advice(first))
-
-
-def idle_worker(found: Sequence[WorkerView]) -> HealthProblem | None:
-    """One problem for all workers that get no jobs although they do not stop."""
-    idle = [one for one in found if not one.is_working and one.state != STOPPING]
-    if not idle:
-        return None
-    first = _lasting_first(idle)
-    saw = _("{name} gets no jobs: {state}").format(name=first.name, state=first.words())
-    level: Level = "bad" if first.state == UNACCEPTED else "warn"
-    return HealthProblem(level, "workers", _and_more(saw, len(idle)), _advice(first))
-
-
-def _advice(worker: WorkerView) -> str:
-    if worker.state == UNACCEPTED:
-        return _(ACCEPT).format(version=shlex.quote(worker.bot))
-    return _(WORKER_ADVICE.get(worker.state, SAME_WORKERS))
-
-
-def _lasting_first(found: Sequence[WorkerView]) -> WorkerView:
-    """Return the first worker that waits for an operator, else one whose state does not end by
-    itself, else the first.
-    """
-    return min(found, key=lambda one: (one.state != UNACCEPTED, one.state in WORKER_ADVICE))
-
-
-def _events(count: float) -> str:
-    return ngettext("{count} event", "{count} events", round(count)).format(count=f"{count:,.0f}")
-
-
-def unit_of(role: str) -> str:
-    """Return the name of the role's systemd service."""
-    return f"linedesk-{role}"
-
-
-# The same facts, read from an overview.
-
-
-def _database(seen: Overview) -> Iterator[HealthProblem]:
-    if not seen.is_initialised:
-        saw = _("the database has no linedesk collections")
-        do = _("check MONGODB_URI and MONGODB_DATABASE; `linedesk init` makes the collections")
-        yield HealthProblem("bad", "database", saw, do)
+    return _(STATUS).format(unit=f"linedesk-{role}")
 
 
 def started_by(found: Sequence[processes.Process], role: str) -> str | None:
@@ -592,8 +221,7 @@ def _processes(seen: Overview) -> Iterator[HealthProblem]:
     here = {one.role for one in seen.processes if one.is_fresh}
     for role in processes.ROLES:
         if role not in here:
-            saw, how = _last_seen(seen, role), started_by(seen.processes, role)
-            yield absent(role, saw, started_by=how, has_ended=_have_ended(seen.processes))
+            yield HealthProblem("bad", role, _last_seen(seen, role), _start_again(seen, role))
     for one in seen.processes:
         if not one.is_fresh and one.state != processes.ENDED and one.role in here:
             saw = _("process {pid} on {host}: last seen {time} ago").format(
@@ -615,10 +243,6 @@ def _processes(seen: Overview) -> Iterator[HealthProblem]:
         yield HealthProblem("bad", processes.DISPATCHER, saw, do)
 
 
-def _have_ended(found: Sequence[processes.Process]) -> bool:
-    return all(one.state == processes.ENDED for one in found)
-
-
 def _last_seen(seen: Overview, role: str) -> str:
     silent = next((one for one in seen.processes if one.role == role), None)
     if silent is None:
@@ -630,47 +254,152 @@ def _last_seen(seen: Overview, role: str) -> str:
     return saw.format(role=_(role), pid=silent.pid, host=silent.host, at=local(silent.at))
 
 
-def _workers(seen: Overview) -> Iterator[HealthProblem | None]:
+def _workers(seen: Overview) -> Iterator[HealthProblem]:
     workers = seen.workers
     if workers is None:
         return
+    idle = [one for one in workers.processes if not one.is_working and one.state != STOPPING]
     if workers.broker:
-        yield broker_away(workers.broker)
+        do = _(
+            "events wait and are not lost; check RabbitMQ (`systemctl status rabbitmq-server`, "
+            "`rabbitmq-diagnostics alarms`) and AMQP_URL; `linedesk doctor` shows more"
+        )
+        yield HealthProblem("bad", "workers", known(workers.broker), do)
+    elif not workers.processes:
+        saw = _("no worker is connected: events wait")
+        do = _(
+            "start one: `systemctl start linedesk-worker` on its machine; its log shows the reason"
+        )
+        yield HealthProblem("bad", "workers", saw, do)
     elif not workers.working:
-        yield no_worker(workers.processes)
-    else:
-        yield idle_worker(workers.processes)
+        first = _lasting_first(workers.processes)
+        saw = _("no worker gets jobs: events wait; {name}: {state}").format(
+            name=first.name, state=first.words()
+        )
+        yield HealthProblem("bad", "workers", saw, _advice(first))
+    elif idle:
+        first = _lasting_first(idle)
+        saw = _("{name} gets no jobs: {state}").format(name=first.name, state=first.words())
+        level: Level = "bad" if first.state == UNACCEPTED else "warn"
+        yield HealthProblem(level, "workers", _and_more(saw, len(idle)), _advice(first))
 
 
-def _stores(seen: Overview) -> Iterator[HealthProblem | None]:
-    queue, spool = seen.queue, seen.spool
-    yield unread(queue.unread_share or 0.0, is_closed=queue.is_closed)
-    if spool is not None and not spool.is_available:
-        yield no_spool()
-    if spool is not None:
-        most, oldest = spool.max_bytes or 0.0, spool.oldest_seconds
-        used = spool.bytes
-        yield spooled(spool.documents, used_bytes=used, most_bytes=most, oldest_seconds=oldest)
+def _advice(worker: WorkerView) -> str:
+    if worker.state == UNACCEPTED:
+        return _(ACCEPT).format(version=shlex.quote(worker.bot))
+    return _(WORKER_ADVICE.get(worker.state, SAME_WORKERS))
 
 
-def _queue(seen: Overview) -> Iterator[HealthProblem | None]:
-    queue, threads = seen.queue, seen.threads
-    yield lag(queue.lag_documents or 0.0, queue.lag_seconds or 0.0)
+def _lasting_first(found: Sequence[WorkerView]) -> WorkerView:
+    """Return the first worker that waits for an operator, else one whose state does not end by
+    itself, else the first.
+    """
+    return min(found, key=lambda one: (one.state != UNACCEPTED, one.state in WORKER_ADVICE))
+
+
+def _unread(seen: Overview) -> Iterator[HealthProblem]:
+    share = seen.queue.unread_share or 0.0
+    do = _("find out why the dispatcher is behind: check that it runs and that LINE answers")
+    if seen.queue.is_closed:
+        saw = _(
+            "closed: it is full of unread events or damaged; the front desk stores in its spool"
+        )
+        yield HealthProblem("bad", "recvq", saw, do)
+    elif share >= UNREAD_BAD_SHARE:
+        saw = _("{share} of recvq is unread: it is closed, and the spool fills")
+        yield HealthProblem("bad", "recvq", saw.format(share=f"{share:.0%}"), do)
+    elif share >= UNREAD_WARN_SHARE:
+        saw = _("{share} of recvq is unread, it closes at {limit}")
+        saw = saw.format(share=f"{share:.0%}", limit=f"{UNREAD_BAD_SHARE:.0%}")
+        yield HealthProblem("warn", "recvq", saw, do)
+
+
+def _spool(seen: Overview) -> Iterator[HealthProblem]:
+    spool = seen.spool
+    if spool is None:
+        return
+    if not spool.is_available:
+        saw = _("no spool: webhooks are refused while MongoDB is down")
+        do = _("the front desk's log shows the reason; see SPOOL_PATH")
+        yield HealthProblem("warn", "spool", saw, do)
+    if (spool.documents or 0.0) <= SPOOL_WARN_DOCUMENTS:
+        return
+    # SPOOL_MAX_MB, 0 where it is not known.
+    most = spool.max_bytes or 0.0
+    is_full = bool(most) and (spool.bytes or 0.0) > SPOOL_BAD_SHARE * most
+    do = _(
+        "the spool empties once MongoDB confirms writes and recvq has room; check both and the "
+        "front desk"
+    )
+    saw = _("{events} in the spool").format(events=_events(spool.documents))
+    if spool.oldest_seconds:
+        saw = _("{events} in the spool, the oldest waits for {time}").format(
+            events=_events(spool.documents), time=for_long(spool.oldest_seconds)
+        )
+    yield HealthProblem("bad" if is_full else "warn", "spool", saw, do)
+
+
+def _events(count: float | None) -> str:
+    count = count or 0.0
+    return ngettext("{count} event", "{count} events", round(count)).format(count=f"{count:,.0f}")
+
+
+def _queue(seen: Overview) -> Iterator[HealthProblem]:
+    queue = seen.queue
+    if (lag := queue.lag_seconds or 0.0) > LAG_WARN_SECONDS:
+        saw = _("{events} not read yet, the oldest waits for {time}").format(
+            events=_events(queue.lag_documents), time=for_long(lag)
+        )
+        level: Level = "bad" if lag > LAG_BAD_SECONDS else "warn"
+        do = _("the dispatcher's log shows what delays the feed")
+        yield HealthProblem(level, "lag", saw, do)
     # A dispatcher of an older release does not report the first one.
     oldest = queue.oldest_seconds if queue.unpaused_seconds is None else queue.unpaused_seconds
-    yield oldest_event(oldest or 0.0)
-    if not is_line_away(seen):
-        yield unsent(queue.outbox_effects or 0.0, queue.oldest_send_seconds or 0.0)
-    if threads.all and threads.busy == threads.all and queue.in_hand:
+    if oldest and oldest > WAIT_WARN_SECONDS:
+        level = "bad" if oldest > WAIT_BAD_SECONDS else "warn"
+        saw = _("the oldest event waits for {time}").format(time=for_long(oldest))
+        do = _(
+            "check that LINE answers and that handlers are fast; `linedesk status` lists the "
+            "waiting conversations with the reasons"
+        )
+        yield HealthProblem(level, "queue", saw, do)
+    count, oldest_send = queue.outbox_effects, queue.oldest_send_seconds or 0.0
+    if count and oldest_send > WAIT_WARN_SECONDS and not is_line_away(seen):
+        do = _(
+            "check that LINE answers and that the gate is not busy; the waiting conversations show "
+            "the reasons"
+        )
+        yield HealthProblem("warn", "answers", unsent_words(count, oldest_send), do)
+
+
+def _threads(seen: Overview) -> Iterator[HealthProblem]:
+    if seen.threads.all and seen.threads.busy == seen.threads.all and seen.queue.in_hand:
         do = _("handlers are slow, or DISPATCHER_THREADS is too small")
-        saw = _("all {count} threads are busy").format(count=f"{threads.all:,.0f}")
+        saw = _("all {count} threads are busy").format(count=f"{seen.threads.all:,.0f}")
         yield HealthProblem("warn", "threads", saw, do)
-    for about, seconds in (
-        ("recvq", queue.recvq_left_seconds),
-        ("oplog", queue.oplog_left_seconds),
-    ):
-        if seconds is not None:
-            yield window(about, seconds, behind_seconds=queue.behind_seconds or 0.0)
+
+
+def window_level(seconds: float) -> Level | None:
+    """Return the level of a retention of recvq or the oplog; None where it is long enough."""
+    if seconds >= WINDOW_WARN_SECONDS:
+        return None
+    return "warn" if seconds >= WINDOW_BAD_SECONDS else "bad"
+
+
+def _windows(seen: Overview) -> Iterator[HealthProblem]:
+    """The time for which recvq or the oplog still keeps unfinished events.
+
+    A backlog that is handled quickly raises the rate for a while. A short retention is therefore
+    critical only while the dispatcher is behind.
+    """
+    queue = seen.queue
+    left = {"recvq": queue.recvq_left_seconds, "oplog": queue.oplog_left_seconds}
+    for about, seconds in left.items():
+        if seconds is not None and (level := window_level(seconds)) is not None:
+            is_behind = (queue.behind_seconds or 0.0) > WAIT_WARN_SECONDS
+            saw = _("retention left: {time} at the present rate").format(time=for_long(seconds))
+            do = _("`linedesk doctor` shows how to enlarge it")
+            yield HealthProblem(level if is_behind else "warn", about, saw, do)
 
 
 def is_line_away(seen: Overview) -> bool:
@@ -678,27 +407,185 @@ def is_line_away(seen: Overview) -> bool:
     return seen.token_refused or any(one.breaker_open for one in seen.gates)
 
 
-def _unsent(seen: Overview) -> str:
+def _line(seen: Overview) -> Iterator[HealthProblem]:
     count = seen.queue.outbox_effects
-    return unsent_words(count, seen.queue.oldest_send_seconds) if count else ""
-
-
-def _line(seen: Overview) -> Iterator[HealthProblem | None]:
+    waiting = unsent_words(count, seen.queue.oldest_send_seconds) if count else ""
     if seen.token_refused:
-        yield token_refused(waiting=_unsent(seen))
+        yield token_refused(waiting)
+        return
     for one in seen.gates:
-        if one.breaker_open and not seen.token_refused:
-            waiting = _unsent(seen) if one.host == seen.gates[0].host else ""
-            yield line_fails(one.host, next_try_seconds=one.next_try_seconds, waiting=waiting)
-        elif not seen.token_refused:
-            yield gate(one)
+        if one.breaker_open:
+            saw = _("LINE fails ({host} host), {next_try}").format(
+                host=one.host, next_try=next_try_words(one.next_try_seconds)
+            )
+            do = _("sends wait and are not lost; `linedesk calls --failed` lists the failures")
+            is_first = one is seen.gates[0]
+            yield HealthProblem("bad", "LINE", _also(saw, waiting if is_first else ""), do)
+        else:
+            yield from _gate(one)
+
+
+def _also(saw: str, waiting: str) -> str:
+    """Return a problem together with the sends that wait for its end, if there are any."""
+    return _("{problem}; {waiting}").format(problem=saw, waiting=waiting) if waiting else saw
+
+
+def token_refused(waiting: str = "") -> HealthProblem:
+    """LINE answers 401; `waiting` describes the sends that wait for a new token."""
+    do = _(
+        "issue a new token in LINE's console (developers.line.biz, Messaging API), put it into "
+        "the credentials and restart the dispatcher"
+    )
+    saw = _("LINE refuses LINE_CHANNEL_ACCESS_TOKEN")
+    return HealthProblem("bad", "LINE", _also(saw, waiting), do)
+
+
+def unsent_words(count: float, oldest_seconds: float | None) -> str:
+    """Return how many answers wait for LINE, and for how long."""
+    number = f"{count:,.0f}"
+    if not oldest_seconds:
+        return ngettext(
+            "{count} answer waits to be sent", "{count} answers wait to be sent", round(count)
+        ).format(count=number)
+    return ngettext(
+        "{count} answer waits to be sent, the oldest for {time}",
+        "{count} answers wait to be sent, the oldest for {time}",
+        round(count),
+    ).format(count=number, time=for_long(oldest_seconds))
+
+
+def next_try_words(seconds: float | None) -> str:
+    """Return when LINE is called again while it fails."""
+    if seconds is None:
+        return _("linedesk tries a single call now and then")
+    if seconds >= 1:
+        return _("next try in {time}").format(time=for_long(seconds))
+    return _("next try now")
+
+
+def _gate(one: GateView) -> Iterator[HealthProblem]:
+    """The cost of the gate's settings while the gate is busy and sends wait for a turn."""
+    if (one.use or 0.0) < GATE_WARN_SHARE or not one.waiting or not one.turns_per_second:
+        return
+    # Both are of the last ten seconds.
+    most = one.turns_per_second / (one.use or 1.0)
+    values = {
+        "host": one.host,
+        "share": f"{one.use:.0%}",
+        "calls": f"{one.waiting:,.0f}",
+        "most": f"{most:,.3g}",
+        "times": f"{RATE / most:,.0f}",
+    }
+    if 2 * most > RATE:
+        saw = _(
+            "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
+            "most {most} calls a second pass"
+        )
+        do = _("this is close to LINE's limit: make fewer calls; see docs/how-to/capacity.md")
+        yield HealthProblem("warn", "gate", saw.format(**values), do)
+    saw = _(
+        "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
+        "most {most} calls a second pass, LINE allows {times} times as many"
+    )
+    do = _(
+        "raise LINE_CONCURRENCY for more calls at the same time, or lower "
+        "LINE_ACCESS_INTERVAL_MS for earlier starts; see docs/how-to/capacity.md"
+    )
+    yield HealthProblem("warn", "gate", saw.format(**values), do)
+
+
+def _quota(seen: Overview) -> Iterator[HealthProblem]:
     month = seen.quota
-    if month is not None and month.used is not None and month.messages is not None:
-        yield quota(month.used, month.messages, closed_since=month.closed_since)
+    if month is None or month.used is None or month.messages is None:
+        return
+    used, most = month.used, month.messages
+    saw = _("{used} of {most} messages are used this month").format(
+        used=f"{used:,.0f}", most=f"{most:,.0f}"
+    )
+    if month.closed_since is not None:
+        do = _(
+            "pushes become dead letters until the month ends in Japan; replies are free; raise the "
+            "plan in LINE's console, then run `linedesk dead replay --cause quota`"
+        )
+        since = _("LINE takes no push since {at}: {used}").format(
+            at=local(month.closed_since), used=saw
+        )
+        yield HealthProblem("bad", "quota", since, do)
+    elif used >= QUOTA_WARN_SHARE * most:
+        do = _(
+            "pushes beyond it become dead letters until the month's end; replies are free; raise "
+            "the plan in LINE's console"
+        )
+        yield HealthProblem("bad" if used >= QUOTA_BAD_SHARE * most else "warn", "quota", saw, do)
 
 
-def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:
-    yield dead_letters(seen.letters_lately)
+def sent_words(sent: Sent) -> str:
+    """Return what LINE accepted, by kind."""
+    words = _("replies {replies} (free), pushes {pushes}, groups {groups}")
+    return words.format(**{kind: f"{count:,}" for kind, count in vars(sent).items()})
+
+
+def _pauses(seen: Overview) -> Iterator[HealthProblem]:
+    for row in seen.pauses:
+        saw = scope_words(row["channel"], row["key"])
+        if isinstance(row["at"], datetime):
+            saw = _("{scope} since {at}").format(scope=saw, at=local(row["at"]))
+        if row["by"]:
+            saw = _("{pause} by {name}").format(pause=saw, name=row["by"])
+        if row["why"]:
+            saw = _("{pause}: {reason}").format(pause=saw, reason=row["why"])
+        do = _("new events are held until you resume: `linedesk resume {scope}`")
+        level: Level = "bad" if row["everything"] else "warn"
+        yield HealthProblem(level, "paused", saw, do.format(scope=row["scope"]))
+
+
+def _waiting(seen: Overview) -> Iterator[HealthProblem]:
+    """One problem for all conversations that wait too long, with the reason of the longest wait.
+
+    Paused conversations do not count.
+    """
+    waited = [
+        (_waited(row, seen.at), row)
+        for row in seen.waiting
+        if code_of(row.get("why")) != Why.PAUSED and _waited(row, seen.at) > WAIT_BAD_SECONDS
+    ]
+    if not waited:
+        return
+    seconds, first = max(waited, key=lambda one: one[0])
+    scope, why = f"{first.get('channel')}/{first.get('key')}", first.get("why")
+    saw = _("{scope} waits for {time}: {reason}").format(
+        scope=scope, time=for_long(seconds), reason=known(why) if why else _("no reason known")
+    )
+    do = _(
+        "`linedesk conversation show {scope}` shows details; `linedesk release {scope}` gives up "
+        "the stuck event or send"
+    )
+    # A conversation may wait with an event and with a send.
+    count = len({(row.get("channel"), row.get("key")) for _seconds, row in waited})
+    yield HealthProblem("warn", "waiting", _and_more(saw, count), do.format(scope=scope))
+
+
+def _and_more(first: str, count: int) -> str:
+    """Return the first of so many, with the number of the others."""
+    if count < 2:
+        return first
+    return _("{first} (and {count} more)").format(first=first, count=count - 1)
+
+
+def _waited(row: Mapping[str, Any], now: datetime) -> float:
+    since = row.get("since")
+    return (now - since).total_seconds() if isinstance(since, datetime) else 0.0
+
+
+def _dead_letters(seen: Overview) -> Iterator[HealthProblem]:
+    """The dead letters of LETTERS_WITHIN that were not replayed."""
+    if seen.letters_lately > LETTERS_WARN_COUNT:
+        do = _("`linedesk dead list --since 1d` lists them with their causes; replay or drop them")
+        saw = _("{count} in the last 24 h, not replayed").format(count=f"{seen.letters_lately:,}")
+        yield HealthProblem("warn", "dead letters", saw, do)
+
+
+def _abandoned(seen: Overview) -> Iterator[HealthProblem]:
     if seen.threads.abandoned:
         saw = ngettext(
             "{count} handler has not returned since the start",
@@ -707,11 +594,17 @@ def _left_over(seen: Overview) -> Iterator[HealthProblem | None]:
         ).format(count=f"{seen.threads.abandoned:,.0f}")
         do = _("the log names them; the dispatcher restarts once all its threads are lost")
         yield HealthProblem("warn", "threads", saw, do)
+
+
+def _timers(seen: Overview) -> Iterator[HealthProblem]:
     late = -(seen.figures[processes.DISPATCHER].number("nextTimerSeconds") or 0.0)
-    yield late_timer(late, started_by=started_by(seen.processes, processes.DISPATCHER))
+    if late > TIMER_BAD_SECONDS:
+        saw = _("the next timer is late by {time}").format(time=for_long(late))
+        how = started_by(seen.processes, processes.DISPATCHER)
+        yield HealthProblem("bad", "timers", saw, reason_at(processes.DISPATCHER, how))
 
 
-def _front_desk(seen: Overview) -> Iterator[HealthProblem | None]:
+def _front_desk(seen: Overview) -> Iterator[HealthProblem]:
     desk = seen.figures[processes.FRONTDESK]
     refused = sum(desk.rate("refusedRequests", reason) or 0.0 for reason in REFUSED_REASONS)
     slow = desk.rate("refusedRequests", "slow") or 0.0
@@ -726,5 +619,19 @@ def _front_desk(seen: Overview) -> Iterator[HealthProblem | None]:
         do = _("check that LINE_CHANNEL_SECRET belongs to this channel")
         yield HealthProblem("warn", processes.FRONTDESK, saw, do)
     ends = desk.number("certificateEndsSeconds")
-    if ends is not None:
-        yield certificate(timedelta(seconds=ends - seen.at.timestamp()))
+    left = None if ends is None else timedelta(seconds=ends - seen.at.timestamp())
+    if left is not None and (problem := certificate(left)) is not None:
+        yield problem
+
+
+def certificate(left: timedelta) -> HealthProblem | None:
+    """The remaining life of the front desk's certificate."""
+    seconds = left.total_seconds()
+    if seconds >= CERTIFICATE_WARN_SECONDS:
+        return None
+    if seconds <= 0:
+        do = _("LINE sends no webhooks: {renew}").format(renew=_(RENEW))
+        return HealthProblem("bad", "certificate", _("the certificate has expired"), do)
+    saw = _("the certificate expires in {time}").format(time=for_long(seconds))
+    level: Level = "bad" if seconds < CERTIFICATE_BAD_SECONDS else "warn"
+    return HealthProblem(level, "certificate", saw, _(RENEW))

@@ -7,10 +7,10 @@ overview is data: its texts are English.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pymongo
 from pymongo.database import Database
@@ -38,49 +38,67 @@ from linedesk.store.limits import TOKYO, midnight, sent_id
 from linedesk.store.records.calls import TurnClass, is_taken
 from linedesk.store.records.letters import LAST_AT, LATE, MOST_COUNTED, REPLAYED_AT, Cause
 
+View = TypeVar("View")
+
+
+def _figure(name: str) -> Any:
+    """A field of a view: a figure of the processes; None where none reports it."""
+    return field(default=None, metadata={"figure": name})
+
+
+def _rate(name: str) -> Any:
+    """A field of a view: a rate a second of the processes; None where none reports it."""
+    return field(default=None, metadata={"rate": name})
+
+
+def _view(kind: Callable[..., View], row: ProcessRow, **others: Any) -> View:
+    """Return the view with the figures that its fields name."""
+    found = {one.name: one.metadata for one in fields(kind)}  # type: ignore[arg-type]
+    figures = {name: row.number(of["figure"]) for name, of in found.items() if "figure" in of}
+    rates = {name: row.rate(of["rate"]) for name, of in found.items() if "rate" in of}
+    return kind(**figures, **rates, **others)
+
 
 @dataclass(frozen=True)
 class Rates:
-    """The rates of the events on their way, a second; None where no process reports them."""
+    """The rates of the events on their way, a second."""
 
-    accepted: float | None
-    duplicates: float | None
-    refused: float | None
-    spooled: float | None
-    read: float | None
-    finished: float | None
-    decided: float | None
-    failed: float | None
-    calls: float | None
-    fired: float | None
-    replayed: float
+    accepted: float | None = _rate("acceptedEvents")
+    refused: float | None = _rate("refusedRequests")
+    spooled: float | None = _rate("spooledEvents")
+    read: float | None = _rate("readDocuments")
+    decided: float | None = _rate("decidedEvents")
+    failed: float | None = _rate("failedHandlers")
+    calls: float | None = _rate("calls")
+    fired: float | None = _rate("rungTimers")
 
 
 @dataclass(frozen=True)
 class Queue:
     """The unfinished events; None where no dispatcher is the leader."""
 
-    documents: float | None
+    documents: float | None = _figure("queueDocuments")
     """Unread, in progress and held."""
-    oldest_seconds: float | None
-    behind_seconds: float | None
+    oldest_seconds: float | None = _figure("oldestUnfinishedSeconds")
+    behind_seconds: float | None = _figure("behindSeconds")
     """Age of the oldest event that is not in `held`."""
-    unpaused_seconds: float | None
+    unpaused_seconds: float | None = _figure("unpausedOldestSeconds")
     """Age of the oldest event that is not paused."""
-    lag_documents: float | None
-    lag_seconds: float | None
-    in_hand: float | None
-    held: float | None
-    held_keys: float | None
-    outbox_effects: float | None
-    oldest_send_seconds: float | None
+    lag_documents: float | None = _figure("lagDocuments")
+    lag_seconds: float | None = _figure("lagSeconds")
+    in_hand: float | None = _figure("inHandDocuments")
+    held: float | None = _figure("heldDocuments")
+    held_keys: float | None = _figure("heldKeys")
+    outbox_effects: float | None = _figure("outboxEffects")
+    oldest_send_seconds: float | None = _figure("oldestSendSeconds")
     """Age of the event whose decided send has waited longest; 0 where none waits."""
-    unread_share: float | None
-    is_closed: bool
+    unread_share: float | None = _figure("recvqUnreadShare")
+    """Without a dispatcher the front desk's guard still measures it."""
+    is_closed: bool = False
     """recvq takes no inserts."""
-    recvq_left_seconds: float | None
-    oplog_left_seconds: float | None
-    retention_measured_seconds: float | None
+    recvq_left_seconds: float | None = _figure("recvqLeftSeconds")
+    oplog_left_seconds: float | None = _figure("oplogLeftSeconds")
+    retention_measured_seconds: float | None = _figure("retentionMeasuredSeconds")
     """The part of the last hour in which the rate of both was measured."""
 
 
@@ -104,10 +122,10 @@ class Latency:
 class ThreadsView:
     """The dispatcher's pool."""
 
-    all: float | None
-    busy: float | None
-    abandoned: float | None
-    doing: list[Document]
+    all: float | None = _figure("threads")
+    busy: float | None = _figure("busyThreads")
+    abandoned: float | None = _figure("abandonedThreads")
+    doing: Sequence[Document] = ()
     """The busy threads: name, doing, eventId, channel, key, since, try, arrivedAt; the longest
     first.
     """
@@ -186,9 +204,9 @@ class GateView:
 class QuotaView:
     """Counted messages of this month."""
 
-    messages: float | None
+    messages: float | None = _figure("quotaMessages")
     """The plan's limit; None for a plan without a limit."""
-    used: float | None
+    used: float | None = _figure("quotaUsedMessages")
     """LINE's count and what was sent since."""
     closed_since: datetime | None = None
     """When LINE began to refuse pushes; None while it takes them."""
@@ -205,92 +223,31 @@ class QuotaView:
 class SpoolView:
     """The events in the spool, on the host with the most of them."""
 
-    documents: float
-    bytes: float
-    oldest_seconds: float | None
-    max_bytes: float | None
+    documents: float | None = _figure("spoolDocuments")
+    bytes: float | None = _figure("spoolBytes")
+    oldest_seconds: float | None = _figure("spoolOldestSeconds")
+    max_bytes: float | None = _figure("spoolMaxBytes")
     is_available: bool = True
     """Whether the spool of every host can take documents."""
 
 
-@dataclass(frozen=True)
-class LetterCause:
-    """Dead letters that were not replayed, of one cause."""
-
-    cause: str
-    about: Mapping[str, Any]
-    """The values of the cause."""
-    explained: str
-    count: int
-    lately: int
-    """The number of the last day."""
-    last_at: datetime | None
-
-    @property
-    def line(self) -> str:
-        """The cause as one line."""
-        return str(Cause(self.cause, self.about))
+TIMED = {
+    "store": "storeSeconds",
+    "wait": "waitSeconds",
+    "handler": "handlerSeconds",
+    "gate": "gateWaitSeconds",
+    "call": "callSeconds",
+    "save": "saveSeconds",
+    "ring": "ringLateSeconds",
+}
 
 
-def rates(figures: Mapping[str, ProcessRow], *, replayed: float) -> Rates:
-    desk, dispatcher = figures[processes.FRONTDESK], figures[processes.DISPATCHER]
-    return Rates(
-        accepted=desk.rate("acceptedEvents"),
-        duplicates=desk.rate("duplicateEvents"),
-        refused=desk.rate("refusedRequests"),
-        spooled=desk.rate("spooledEvents"),
-        read=dispatcher.rate("readDocuments"),
-        finished=dispatcher.rate("finishedDocuments"),
-        decided=dispatcher.rate("decidedEvents"),
-        failed=dispatcher.rate("failedHandlers"),
-        calls=dispatcher.rate("calls"),
-        fired=figures[processes.DISPATCHER].rate("rungTimers"),
-        replayed=replayed,
-    )
-
-
-def queue(dispatcher: ProcessRow, desk: ProcessRow) -> Queue:
-    share = dispatcher.number("recvqUnreadShare")
-    return Queue(
-        documents=dispatcher.number("queueDocuments"),
-        oldest_seconds=dispatcher.number("oldestUnfinishedSeconds"),
-        behind_seconds=dispatcher.number("behindSeconds"),
-        unpaused_seconds=dispatcher.number("unpausedOldestSeconds"),
-        lag_documents=dispatcher.number("lagDocuments"),
-        lag_seconds=dispatcher.number("lagSeconds"),
-        in_hand=dispatcher.number("inHandDocuments"),
-        held=dispatcher.number("heldDocuments"),
-        held_keys=dispatcher.number("heldKeys"),
-        outbox_effects=dispatcher.number("outboxEffects"),
-        oldest_send_seconds=dispatcher.number("oldestSendSeconds"),
-        # Without a dispatcher the front desk's guard still measures it.
-        unread_share=share if share is not None else desk.number("recvqUnreadShare"),
-        is_closed=bool(desk.number("recvqClosed")),
-        recvq_left_seconds=dispatcher.number("recvqLeftSeconds"),
-        oplog_left_seconds=dispatcher.number("oplogLeftSeconds"),
-        retention_measured_seconds=dispatcher.number("retentionMeasuredSeconds"),
-    )
-
-
-TIMED = (
-    (processes.FRONTDESK, "store", "storeSeconds"),
-    (processes.DISPATCHER, "wait", "waitSeconds"),
-    (processes.DISPATCHER, "handler", "handlerSeconds"),
-    (processes.DISPATCHER, "gate", "gateWaitSeconds"),
-    (processes.DISPATCHER, "call", "callSeconds"),
-    (processes.DISPATCHER, "save", "saveSeconds"),
-    (processes.DISPATCHER, "ring", "ringLateSeconds"),
-)
-
-
-def latencies(figures: Mapping[str, ProcessRow]) -> list[Latency]:
-    found = []
-    for role, name, figure in TIMED:
-        lately = figures[role].lately.get(figure)
+def _latencies(row: ProcessRow) -> Iterator[Latency]:
+    for name, figure in TIMED.items():
+        lately = row.lately.get(figure)
         if isinstance(lately, Mapping):
             labelled = {"": lately} if "count" in lately else lately
-            found += [_latency(name, label, one) for label, one in sorted(labelled.items())]
-    return found
+            yield from (_latency(name, label, one) for label, one in sorted(labelled.items()))
 
 
 def _latency(name: str, label: str, lately: Row) -> Latency:
@@ -299,68 +256,56 @@ def _latency(name: str, label: str, lately: Row) -> Latency:
     return Latency(name, label, int(count), *(processes.number_at(lately, (one,)) for one in parts))
 
 
-def threads(dispatcher: ProcessRow, row: Row) -> ThreadsView:
-    return ThreadsView(
-        all=dispatcher.number("threads"),
-        busy=dispatcher.number("busyThreads"),
-        abandoned=dispatcher.number("abandonedThreads"),
-        doing=processes.listed(row, "threads"),
-        handler_tries=processes.number_at(row, ("handlerTries",)),
-    )
-
-
-def latest_calls(rows: Sequence[Row], now: datetime) -> CallsView:
+def _latest_calls(rows: Sequence[Row], now: datetime) -> CallsView:
     """Return the calls of the last minute among `rows`, the newest calls."""
-    lately = [row for row in rows if _is_lately(row.get("at"), now)]
+    lately = [row for row in rows if _age(row, now, unknown=float("inf")) <= LATELY_SECONDS]
     failed = sum(not is_taken(row.get("status")) for row in lately)
     return CallsView(len(lately), failed)
 
 
-def _is_lately(at: Any, now: datetime) -> bool:
-    return isinstance(at, datetime) and (now - at).total_seconds() <= LATELY_SECONDS
+def _age(row: Row, now: datetime, *, unknown: float = 0.0) -> float:
+    at = row.get("at")
+    return max(0.0, (now - at).total_seconds()) if isinstance(at, datetime) else unknown
 
 
-def gates(dispatcher: ProcessRow, *, age_seconds: float = 0.0) -> list[GateView]:
+def _gates(row: ProcessRow, *, age_seconds: float) -> list[GateView]:
     """Return the hosts of LINE; `age_seconds` is the age of the row."""
-    hosts: list[str] = []
+    hosts: dict[str, None] = {}
     for name in ("gateUse", "gateWaiting", "breakerOpen"):
-        found = dispatcher.figures.get(name)
-        hosts += [one for one in found if one not in hosts] if isinstance(found, Mapping) else []
+        found = row.figures.get(name)
+        hosts |= dict.fromkeys(found) if isinstance(found, Mapping) else {}
     return [
         GateView(
             host=host,
-            use=dispatcher.number("gateUse", host),
-            waiting=dispatcher.number("gateWaiting", host),
-            turns_per_second=dispatcher.rate("gateTurns", host),
-            breaker_open=bool(dispatcher.number("breakerOpen", host)),
+            use=row.number("gateUse", host),
+            waiting=row.number("gateWaiting", host),
+            turns_per_second=row.rate("gateTurns", host),
+            breaker_open=bool(row.number("breakerOpen", host)),
             classes=[
                 ClassView(
                     name=one.word,
-                    waiting=dispatcher.number("gateClassWaiting", host, one.word) or 0,
-                    longest_seconds=dispatcher.number("gateClassLongestSeconds", host, one.word),
+                    waiting=row.number("gateClassWaiting", host, one.word) or 0,
+                    longest_seconds=row.number("gateClassLongestSeconds", host, one.word),
                 )
                 for one in TurnClass
             ],
-            next_try_seconds=_next_try(dispatcher, host, age_seconds),
+            next_try_seconds=_next_try(row, host, age_seconds),
         )
         for host in hosts
     ]
 
 
-def _next_try(dispatcher: ProcessRow, host: str, age_seconds: float) -> float | None:
-    pause = dispatcher.number("breakerPauseSeconds", host)
-    is_held = dispatcher.number("breakerOpen", host) or dispatcher.number("tokenRefused")
+def _next_try(row: ProcessRow, host: str, age_seconds: float) -> float | None:
+    pause = row.number("breakerPauseSeconds", host)
+    is_held = row.number("breakerOpen", host) or row.number("tokenRefused")
     return max(0.0, pause - age_seconds) if pause is not None and is_held else None
 
 
-def sent(dispatcher: ProcessRow) -> SentView:
-    by_endpoint = dispatcher.lately.get("callSends")
+def _sent(row: ProcessRow) -> SentView:
+    by_endpoint = row.lately.get("callSends")
     found = list(by_endpoint.values()) if isinstance(by_endpoint, Mapping) else []
-
-    def all_of(part: str) -> float:
-        return sum(processes.number_at(one, (part,)) or 0 for one in found)
-
-    return SentView(calls=all_of("count"), sends=all_of("sum"))
+    parts = ("count", "sum")
+    return SentView(*(sum(processes.number_at(one, (of,)) or 0 for one in found) for of in parts))
 
 
 def ends_on(used: float, limit: float, now: datetime) -> date | None:
@@ -377,18 +322,18 @@ def ends_on(used: float, limit: float, now: datetime) -> date | None:
     return ends.date() if (ends.year, ends.month) == (today.year, today.month) else None
 
 
-def quota(dispatcher: ProcessRow, now: datetime) -> QuotaView | None:
+def _quota(row: ProcessRow, now: datetime) -> QuotaView | None:
     """Return the month's messages; None if a dispatcher reports none."""
-    messages, used = (dispatcher.number(one) for one in ("quotaMessages", "quotaUsedMessages"))
-    if messages is None and used is None:
-        return None
-    ends = None if messages is None or used is None else ends_on(used, messages, now)
-    return QuotaView(messages, used, closed_since(dispatcher), str(ends) if ends else None)
+    found = _view(QuotaView, row, closed_since=_closed_since(row))
+    if found.used is None:
+        return None if found.messages is None else found
+    ends = None if found.messages is None else ends_on(found.used, found.messages, now)
+    return replace(found, ends_on=str(ends) if ends else None)
 
 
-def closed_since(dispatcher: ProcessRow) -> datetime | None:
+def _closed_since(row: ProcessRow) -> datetime | None:
     """Return when the dispatcher stopped pushes because the month's messages are used up."""
-    seconds = dispatcher.number("quotaClosedSinceSeconds")
+    seconds = row.number("quotaClosedSinceSeconds")
     try:
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
@@ -396,17 +341,9 @@ def closed_since(dispatcher: ProcessRow) -> datetime | None:
         return None
 
 
-def spool(desk: ProcessRow) -> SpoolView | None:
-    documents = desk.number("spoolDocuments")
-    if documents is None:
-        return None
-    return SpoolView(
-        documents=documents,
-        bytes=desk.number("spoolBytes") or 0,
-        oldest_seconds=desk.number("spoolOldestSeconds"),
-        max_bytes=desk.number("spoolMaxBytes"),
-        is_available=desk.number("spoolAvailable") != 0,
-    )
+def _spool(row: ProcessRow) -> SpoolView | None:
+    found = _view(SpoolView, row, is_available=row.number("spoolAvailable") != 0)
+    return None if found.documents is None else found
 
 
 READ_SECONDS = 5.0
@@ -416,8 +353,6 @@ NEWEST_LETTERS = 10
 MOST_LETTERS = MOST_COUNTED
 BY_LAST_AT = "lastAt_cause"
 LATELY = timedelta(days=1)
-REPLAYS_WITHIN = timedelta(minutes=1)
-MOST_REPLAYS = 1_000
 MOST_LATE = 1_000
 MOST_ROWS = 200
 MOST_PAUSES = 1_000
@@ -439,8 +374,6 @@ class Overview:
     """The conversations that wait longest: channel, key, documents, held, why, since, eventId, try
     and trySince. `since` is when the event arrived.
     """
-    waiting_keys: Document
-    """How many conversations rest with events, by reason: held, paused, again, save."""
     gates: list[GateView]
     token_refused: bool
     sent: SentView
@@ -465,8 +398,10 @@ class Overview:
     """The dead letters of the last day that were not replayed."""
     letters_open: int
     """All dead letters that were not replayed; at most MOST_LETTERS are counted."""
-    causes: list[LetterCause]
-    """The same by cause, the most frequent first."""
+    causes: list[Document]
+    """The same by cause, the most frequent first: cause, about, explained, line, count, lately (of
+    the last day) and lastAt.
+    """
     killed: list[Process] = field(default_factory=list)
     """As `processes.killed`."""
     workers: WorkersView | None = None
@@ -503,7 +438,6 @@ class Read:
     calls: list[Document]
     letters: list[Document]
     """The newest letters that were not replayed."""
-    replays: int
     late: int = 0
     channels: Sequence[str] = ()
     """The channels of all conversations, where a whole channel is paused."""
@@ -537,7 +471,6 @@ def read_overview(
 
 def _read(database: Database[Any], now: datetime) -> Read:
     found = database[DEADLETTERS]
-    replayed = {REPLAYED_AT: {"$gte": now - REPLAYS_WITHIN}}
     (letters,) = found.aggregate(_open_letters(now))
     if sum(one["count"] for one in letters["causes"]) >= MOST_LETTERS:
         # The index of `replayedAt` has the oldest first, but an alarm is about the newest.
@@ -552,7 +485,6 @@ def _read(database: Database[Any], now: datetime) -> Read:
         calls=list(reported(database, CALLS).aggregate(calls, hint={"$natural": -1})),
         letters=letters["newest"],
         causes=letters["causes"],
-        replays=found.count_documents(replayed, limit=MOST_REPLAYS),
         late=found.count_documents(
             {LAST_AT: {"$gte": midnight(now)}, "cause": LATE.code}, limit=MOST_LATE
         ),
@@ -589,8 +521,12 @@ def put_together(read: Read, *, now: datetime) -> Overview:
     found = [processes.process_of(row, now=now) for row in read.rows]
     fresh = [row for row, one in zip(read.rows, found, strict=True) if one.is_fresh]
     leader = processes.leading(fresh)
-    figures = _figures(fresh, leader)
-    dispatcher, desk = figures[processes.DISPATCHER], figures[processes.FRONTDESK]
+    desks = [row for row in fresh if row.get("role") == processes.FRONTDESK]
+    desk = processes.combined(desks)
+    dispatcher = processes.combined([leader] if leader is not None else [])
+    both = ProcessRow(
+        *({**getattr(desk, name), **getattr(dispatcher, name)} for name in vars(desk))
+    )
     causes = [_cause(row) for row in read.causes]
     row = leader or {}
     return Overview(
@@ -602,21 +538,25 @@ def put_together(read: Read, *, now: datetime) -> Overview:
             if one.is_fresh or one.role in processes.ROLES
         ],
         killed=processes.killed(found),
-        rates=rates(figures, replayed=read.replays / REPLAYS_WITHIN.total_seconds()),
-        queue=queue(dispatcher, desk),
-        latencies=latencies(figures),
-        threads=threads(dispatcher, row),
+        rates=_view(Rates, both),
+        queue=_view(Queue, both, is_closed=bool(both.number("recvqClosed"))),
+        latencies=list(_latencies(both)),
+        threads=_view(
+            ThreadsView,
+            dispatcher,
+            doing=processes.listed(row, "threads"),
+            handler_tries=processes.number_at(row, ("handlerTries",)),
+        ),
         workers=workers_of(row, dispatcher),
         waiting=processes.listed(row, "waiting"),
-        waiting_keys=dict(dispatcher.figures.get("waitingKeys") or {}),
-        gates=gates(dispatcher, age_seconds=_age(row, now)),
+        gates=_gates(dispatcher, age_seconds=_age(row, now)),
         token_refused=bool(dispatcher.number("tokenRefused")),
-        sent=sent(dispatcher),
+        sent=_sent(dispatcher),
         counted_today=dispatcher.number("countedTodayMessages"),
         late_today=read.late,
-        quota=quota(dispatcher, now),
+        quota=_quota(dispatcher, now),
         month=sent_in(read.sent),
-        spool=spool(desk),
+        spool=_spool(desk),
         pauses=[
             pause_row(one, channels=read.channels)
             for row in read.pauses
@@ -624,31 +564,25 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         ],
         obeyed=processes.listed(row, "paused") if leader is not None else None,
         calls=read.calls,
-        latest_calls=latest_calls(read.calls, now),
+        latest_calls=_latest_calls(read.calls, now),
         letters=[dead_letters.summary(one) for one in read.letters[:NEWEST_LETTERS]],
-        letters_lately=sum(one.lately for one in causes),
-        letters_open=sum(one.count for one in causes),
+        letters_lately=sum(one["lately"] for one in causes),
+        letters_open=sum(one["count"] for one in causes),
         causes=causes,
         is_initialised=read.is_initialised,
-        figures=figures,
+        figures={processes.FRONTDESK: desk, processes.DISPATCHER: dispatcher},
     )
 
 
-def _age(row: Row, now: datetime) -> float:
-    at = row.get("at")
-    return max(0.0, (now - at).total_seconds()) if isinstance(at, datetime) else 0.0
-
-
-def _cause(row: Row) -> LetterCause:
-    cause, at = Cause.of(row["_id"]), row.get(LAST_AT)
-    return LetterCause(
-        cause=cause.code or "-",
-        about=cause.about,
-        explained=known(cause) or "-",
-        count=row["count"],
-        lately=row["lately"],
-        last_at=at if isinstance(at, datetime) else None,
-    )
+def _cause(row: Row) -> Document:
+    cause = Cause.of(row["_id"])
+    return {
+        "cause": cause.code or "-",
+        "about": cause.about,
+        "explained": known(cause) or "-",
+        "line": str(cause),
+        **{name: row[name] for name in ("count", "lately", LAST_AT)},
+    }
 
 
 def pause_row(pause: Pause, *, channels: Sequence[str] = ()) -> Document:
@@ -658,20 +592,12 @@ def pause_row(pause: Pause, *, channels: Sequence[str] = ()) -> Document:
     """
     scope = pause.scope
     is_all = scope.key is None and (scope.channel is None or set(channels) == {scope.channel})
-    order = {"by": pause.by, "why": pause.why, "at": pause.at}
     return {
         "channel": scope.channel,
         "key": scope.key,
         "scope": str(scope),
         "everything": is_all,
-        **order,
-    }
-
-
-def _figures(fresh: Sequence[Row], leader: Row | None) -> dict[str, ProcessRow]:
-    """Return the figures by role."""
-    desks = [row for row in fresh if row.get("role") == processes.FRONTDESK]
-    return {
-        processes.FRONTDESK: processes.combined(desks),
-        processes.DISPATCHER: processes.combined([leader] if leader is not None else []),
+        "by": pause.by,
+        "why": pause.why,
+        "at": pause.at,
     }

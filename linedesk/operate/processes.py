@@ -1,15 +1,19 @@
 """Rows of `status` put together: the running processes, and the figures of each role.
 
-This module measures nothing: each number comes from a row. Pure.
+This module measures nothing: each number comes from a row. Pure but for `present_leader`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
+from pymongo.database import Database
+
+from linedesk.operate.reading import reported
 from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import ngettext
@@ -24,7 +28,7 @@ from linedesk.runtime.status_row import (
     WORKERS,
     WORKING,
 )
-from linedesk.store.documents import Document
+from linedesk.store.documents import STATUS, Document
 from linedesk.store.records.events import EVENT_ID
 
 # An older row belongs to a process that hangs, is disconnected or has ended.
@@ -169,6 +173,13 @@ def leading(rows: Iterable[Row]) -> Row | None:
     return max(holders, key=lambda row: row.get("epoch") or 0, default=None)
 
 
+def present_leader(database: Database[Any]) -> Mapping[str, Any] | None:
+    """Return the leader's row; None where the last leader has ended or is silent."""
+    now = datetime.now(UTC)
+    rows = reported(database, STATUS).find({"role": DISPATCHER})
+    return leading(row for row in rows if is_fresh(row, now=now))
+
+
 def _leads(row: Row) -> bool:
     return number_at(row.get("figures") or {}, ("leading",)) == 1
 
@@ -178,44 +189,37 @@ def combined(rows: Sequence[Row]) -> ProcessRow:
 
     Figures are sums; for a shared thing the extreme counts, and for latencies the worst.
     """
+    figures, rates, lately = (
+        [row[part] for row in rows if isinstance(row.get(part), Mapping)]
+        for part in ("figures", PER_SECOND, "lately")
+    )
     return ProcessRow(
-        figures=_together(_each(rows, "figures")),
-        per_second=_together(_each(rows, PER_SECOND)),
-        lately=_worst(_each(rows, "lately")),
+        _together(figures, _of_figures), _together(rates, _of_figures), _together(lately, _worst)
     )
 
 
-def _each(rows: Sequence[Row], part: str) -> list[Row]:
-    return [row[part] for row in rows if isinstance(row.get(part), Mapping)]
+Rule = Callable[[str], Callable[[list[float]], float]]
 
 
-def _together(documents: Sequence[Row]) -> Document:
-    return {name: _one(name, values) for name, values in _by_name(documents)}
+def _of_figures(name: str) -> Callable[[list[float]], float]:
+    return max if name in LARGEST else min if name in SMALLEST else sum
 
 
-def _one(name: str, values: list[Any]) -> Any:
-    if all(isinstance(value, Mapping) for value in values):
-        return _together(values)
-    numbers = [value for value in values if isinstance(value, (int, float))]
-    if name in LARGEST:
-        return max(numbers, default=None)
-    return min(numbers, default=None) if name in SMALLEST else sum(numbers)
+def _worst(name: str) -> Callable[[list[float]], float]:
+    return sum if name in ("count", "sum") else max
 
 
-def _worst(documents: Sequence[Row]) -> Document:
+def _together(documents: Sequence[Row], rule: Rule) -> Document:
+    """Return each value of the documents by the rule of its name, at any depth."""
     found: Document = {}
-    for name, values in _by_name(documents):
-        if all(isinstance(value, Mapping) for value in values):
-            found[name] = _worst(values)
-        else:
-            numbers = [value for value in values if isinstance(value, (int, float))]
-            found[name] = sum(numbers) if name in ("count", "sum") else max(numbers, default=None)
-    return found
-
-
-def _by_name(documents: Sequence[Row]) -> Iterator[tuple[str, list[Any]]]:
     for name in dict.fromkeys(name for one in documents for name in one):
-        yield name, [one[name] for one in documents if name in one]
+        values = [one[name] for one in documents if name in one]
+        numbers = [value for value in values if isinstance(value, (int, float))]
+        if all(isinstance(value, Mapping) for value in values):
+            found[name] = _together(values, rule)
+        else:
+            found[name] = rule(name)(numbers) if numbers else None
+    return found
 
 
 def at_path(document: Row, path: Sequence[str]) -> Any:
@@ -318,14 +322,9 @@ def workers_of(row: Row, figures: ProcessRow) -> WorkersView | None:
     return WorkersView(
         broker={"code": broker, WHY: row.get(BROKER_WHY)} if broker else None,
         processes=[_worker(one) for one in rows],
-        jobs=sorted((one for one in jobs if one["since"] is not None), key=_since),
+        jobs=sorted((one for one in jobs if one["since"] is not None), key=itemgetter("since")),
         lost=figures.number("workerJobsLost") or 0.0,
     )
-
-
-def _since(job: Document) -> datetime:
-    since: datetime = job["since"]
-    return since
 
 
 def _job(row: Mapping[str, Any], worker: str) -> Document:

@@ -16,14 +16,12 @@ from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from starlette.requests import ClientDisconnect
 
 from linedesk.operate.acts import Acts, Head, Kind, OperatorControl, heads
-from linedesk.operate.conversation import names_of
+from linedesk.operate.conversation import channels_of, names_of
 from linedesk.operate.errors import ConsoleError, Phrase
-from linedesk.operate.events.rows import present_leader
+from linedesk.operate.find import is_seen, key_of
 from linedesk.operate.format import scope_words
-from linedesk.operate.lists.conversations import channels_of
-from linedesk.operate.lists.waiting import MOST_ON_PAGE, read_waiting
-from linedesk.operate.processes import listed
-from linedesk.operate.search import is_seen, key_of
+from linedesk.operate.pauses import MOST_ON_PAGE, read_waiting
+from linedesk.operate.processes import listed, present_leader
 from linedesk.operate.text import known
 from linedesk.page.gatekeeping import visitor_of
 from linedesk.page.live import Away

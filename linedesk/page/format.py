@@ -16,7 +16,6 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from linedesk.operate.calls import cost_words, reason_words
-from linedesk.operate.events.verdict import RESULT_NAMES
 from linedesk.operate.format import brief, for_long
 from linedesk.operate.health import sent_words
 from linedesk.operate.text import known
@@ -197,6 +196,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "cost": cost_words,
     "sent": sent_words,
     "reason": reason_words,
-    "explained": lambda row: known(Cause(row.cause, row.about)),
-    "result": lambda result: _(RESULT_NAMES.get(result, str(result))),
+    "explained": lambda row: known(Cause(row["cause"], row["about"])),
+    "result": known,
 }

@@ -26,8 +26,8 @@ from linedesk.operate.dead_letters import (
     whole,
 )
 from linedesk.operate.errors import ConsoleError, NoSuchLetter, NotDone, NotReplayed, Phrase
-from linedesk.operate.events.rows import present_leader
 from linedesk.operate.format import as_json
+from linedesk.operate.processes import present_leader
 from linedesk.operate.text import known
 from linedesk.page.actions import MOST_LETTERS, Act, RequestedAct, doing, some
 from linedesk.page.live import Away, LiveReadings

@@ -19,8 +19,7 @@ from pymongo.database import Database
 
 from linedesk.operate.conversation import with_names
 from linedesk.operate.format import UNITS
-from linedesk.operate.lists.conversations import pause_of_everything
-from linedesk.operate.lists.waiting import COST_OF_PAUSE
+from linedesk.operate.pauses import COST_OF_PAUSE, pause_of_everything
 from linedesk.operate.text import known
 from linedesk.page.format import FILTERS, number, zone
 from linedesk.page.gatekeeping import Console, visitor_of

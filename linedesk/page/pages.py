@@ -20,10 +20,14 @@ from pymongo.database import Database
 from linedesk.operate.acts import heads, newest
 from linedesk.operate.calls import Wanted, newest_calls
 from linedesk.operate.conversation import (
+    ConversationLine,
     ConversationView,
+    by_cause,
     conversation_summary,
+    latest,
     names_of,
     read_conversation,
+    waiting,
 )
 from linedesk.operate.dead_letters import moment_of, summary
 from linedesk.operate.errors import NotOneConversation
@@ -36,13 +40,12 @@ from linedesk.operate.events.lists import (
 )
 from linedesk.operate.events.story import tell
 from linedesk.operate.events.verdict import RESULTS
+from linedesk.operate.find import MOST_FOUND
+from linedesk.operate.find import search as find
 from linedesk.operate.health import overview_as_json
 from linedesk.operate.history import read_history, read_marks
-from linedesk.operate.lists.conversations import ConversationLine, by_cause, latest, waiting
-from linedesk.operate.lists.waiting import MOST_ON_PAGE, read_waiting
 from linedesk.operate.overview import read_overview
-from linedesk.operate.search import MOST_FOUND
-from linedesk.operate.search import search as find
+from linedesk.operate.pauses import MOST_ON_PAGE, read_waiting
 from linedesk.page.charts import HOURS, Chart, charts
 from linedesk.page.live import LiveReadings
 from linedesk.page.page_context import PageContext

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from linedesk.operate.acts import Head
+from linedesk.operate.conversation import by_cause, cause_of, is_long
 from linedesk.operate.format import scope_words
 from linedesk.operate.health import (
     HealthProblem,
@@ -20,7 +21,6 @@ from linedesk.operate.health import (
     worst_of,
 )
 from linedesk.operate.history import PAUSING
-from linedesk.operate.lists.conversations import by_cause, cause_of, is_long
 from linedesk.operate.overview import Latency, Overview
 from linedesk.operate.text import known
 from linedesk.page.charts import HOURS

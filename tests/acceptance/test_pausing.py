@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from linedesk.launch import main
 from linedesk.operate.acts import OperatorControl
-from linedesk.operate.events.rows import present_leader
+from linedesk.operate.processes import present_leader
 from linedesk.store.control import Scope
 from linedesk.store.documents import make_document
 from linesim.judge.checker import check

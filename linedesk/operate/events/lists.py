@@ -19,15 +19,13 @@ from linedesk.operate import dead_letters
 from linedesk.operate.events.rows import Present, Rows, named, read_present, read_rows
 from linedesk.operate.events.story import Step, steps_of
 from linedesk.operate.events.verdict import RESULTS, Result, Verdict, verdict
-from linedesk.operate.reading import made_between, reported
+from linedesk.operate.reading import NEWEST_DOCUMENTS, made_between, reported
 from linedesk.store.documents import HELD, RECVQ, Document, text_of
 from linedesk.store.errors import translated
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 # The events of one list; some 2 MB with their runs, calls and letters.
 MOST_EVENTS = 1_000
-# So many of the newest documents are searched, heartbeats among them.
-NEWEST_DOCUMENTS = 5_000
 MOST_OF_ONE = 50
 READ_SECONDS = 10.0
 SHOWN = (
@@ -129,8 +127,8 @@ def lines_of(
             event_id=rows.name,
             channel=document.get("channel"),
             key=document.get("key"),
-            at=_moment(document.get(ACCEPT_TIME)),
-            what=dead_letters.what({"document": {**document, "unsent": rows.was_unsent}}),
+            at=at if isinstance(at := document.get(ACCEPT_TIME), datetime) else None,
+            what=rows.what,
             sender=text_of(document, "event", "source", "userId"),
             text=_text(document) if text else None,
             outcome=verdict(rows, present, now=now),
@@ -154,10 +152,6 @@ def answers_of(rows: Rows, *, text: bool = False) -> list[Step]:
 
 def _when(line: EventLine) -> float:
     return line.at.timestamp() if line.at else 0.0
-
-
-def _moment(value: Any) -> datetime | None:
-    return value if isinstance(value, datetime) else None
 
 
 def counted(lines: Sequence[EventLine]) -> dict[Result, int]:

@@ -9,17 +9,16 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from bson import ObjectId
 from pymongo.database import Database
 
-from linedesk.operate import processes
-from linedesk.operate.conversation import starting
-from linedesk.operate.dead_letters import LISTED
-from linedesk.operate.events.tracing import held_by_event_id
-from linedesk.operate.reading import found_rows, naming, outbox_of, reported
+from linedesk.operate.dead_letters import LISTED, what
+from linedesk.operate.find import held_by_event_id
+from linedesk.operate.processes import present_leader
+from linedesk.operate.reading import found_rows, naming, outbox_of, reported, starting
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.control import Control, Pauses
 from linedesk.store.documents import (
@@ -31,7 +30,6 @@ from linedesk.store.documents import (
     PROGRESS,
     RECVQ,
     SCHEDULE,
-    STATUS,
     Document,
     name_of,
 )
@@ -94,6 +92,13 @@ class Rows:
         return None
 
     @property
+    def what(self) -> str:
+        """The type of the event, and the type of its message."""
+        if self.document is None:
+            return next((str(row["type"]) for row in self.runs if row.get("type")), "-")
+        return what({"document": {**self.document, "unsent": self.was_unsent}})
+
+    @property
     def last_run(self) -> Document:
         """Its newest run; empty without any."""
         return self.runs[-1] if self.runs else {}
@@ -128,13 +133,6 @@ class Present:
 def read_present(database: Database[Any]) -> Present:
     """Return what holds now. Raises the errors of the driver, and StoreUnavailable."""
     return Present(present_leader(database) or {}, Control(database).read())
-
-
-def present_leader(database: Database[Any]) -> Mapping[str, Any] | None:
-    """Return the leader's row; None where the last leader has ended or is silent."""
-    now = datetime.now(UTC)
-    rows = reported(database, STATUS).find({"role": processes.DISPATCHER})
-    return processes.leading(row for row in rows if processes.is_fresh(row, now=now))
 
 
 def read_rows(

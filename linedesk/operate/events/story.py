@@ -20,8 +20,8 @@ from linedesk.operate.calls import company_words, cost_words, reason_words, wait
 from linedesk.operate.conversation import names_of
 from linedesk.operate.dead_letters import last_replay
 from linedesk.operate.events.rows import Present, Rows, read_one, read_present
-from linedesk.operate.events.tracing import event_of
 from linedesk.operate.events.verdict import Stands, event_in, newest_replayed, verdict
+from linedesk.operate.find import event_of
 from linedesk.operate.format import as_json, brief
 from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
@@ -90,15 +90,6 @@ def steps_of(rows: Rows, *, text: bool = False) -> list[Step]:
     dated = {id(step): step.at for step in found if step.at is not None}
     last = max(dated.values(), default=datetime.now(UTC))
     return sorted(found, key=lambda step: dated.get(id(step), last))
-
-
-def what(rows: Rows) -> str:
-    """Return the type of the event, and the type of its message."""
-    if rows.document is None:
-        types = [str(row["type"]) for row in rows.runs if row.get("type")]
-        return types[0] if types else "-"
-    event = rows.document.get("event")
-    return dead_letters.what({"document": {"event": event, "unsent": rows.was_unsent}})
 
 
 def _received(rows: Rows, *, text: bool) -> Iterator[Step]:
@@ -365,7 +356,7 @@ def story_of(
         event_id=rows.name,
         channel=channel,
         key=key,
-        what=what(rows),
+        what=rows.what,
         stands=judged.stands,
         verdict=str(judged),
         steps=steps_of(rows, text=text),

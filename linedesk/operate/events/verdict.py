@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from linedesk.operate import dead_letters, processes
+from linedesk.operate import processes
 from linedesk.operate.calls import reason_words, sends_of
-from linedesk.operate.dead_letters import last_replay
+from linedesk.operate.dead_letters import explained, last_replay
 from linedesk.operate.events.rows import Present, Rows
 from linedesk.operate.format import brief, for_long
 from linedesk.operate.text import known
@@ -29,26 +29,8 @@ from linedesk.store.records.letters import REPLAYED_AT
 Stands = Literal[
     "waits", "in hand", "given up", "replayed", "sending", "answered", "done", "unknown"
 ]
-STANDINGS: dict[Stands, str] = {
-    "waits": mark("waiting"),
-    "in hand": mark("in progress"),
-    "given up": mark("given up"),
-    "replayed": mark("replayed"),
-    "sending": mark("sending"),
-    "answered": mark("answered"),
-    "done": mark("done"),
-    "unknown": mark("unknown"),
-}
 Result = Literal["answered", "waiting", "failed", "replayed", "no reply", "unknown"]
 RESULTS: tuple[Result, ...] = get_args(Result)
-RESULT_NAMES: dict[Result, str] = {
-    "answered": mark("answered"),
-    "waiting": mark("waiting"),
-    "failed": mark("failed"),
-    "replayed": mark("replayed"),
-    "no reply": mark("no reply"),
-    "unknown": mark("unknown"),
-}
 RESULT_OF: dict[Stands, Result] = {
     "waits": "waiting",
     "in hand": "waiting",
@@ -82,12 +64,13 @@ class Verdict:
     @property
     def result_name(self) -> str:
         """The result, translated."""
-        return _(RESULT_NAMES[self.result])
+        return known(self.result)
 
     @property
     def standing(self) -> str:
         """Where it stands, in a word or two, translated."""
-        return _(STANDINGS[self.stands])
+        words = {"waits": "waiting", "in hand": "in progress", "sending": mark("sending")}
+        return _(words.get(self.stands, self.stands))
 
     def __str__(self) -> str:
         return _("{standing}: {words}").format(standing=self.standing, words=self.words)
@@ -101,11 +84,6 @@ def verdict(rows: Rows, present: Present, *, now: datetime) -> Verdict:
         return _decided(rows, present)
     stands, words = _undecided(rows, present, now)
     return Verdict(stands, words)
-
-
-def explained(letter: Mapping[str, Any]) -> str:
-    """Return the cause of a letter with its meaning."""
-    return dead_letters.explained(letter)
 
 
 def _given_up(letters: Sequence[Mapping[str, Any]], words: str) -> Verdict:

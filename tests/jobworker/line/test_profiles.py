@@ -18,12 +18,8 @@ from jobworker.line.gate_order import Standing, Ticket
 from jobworker.line.profiles import has_time, is_fresh, profile_of
 from jobworker.record.conversations import ConversationStore
 from linedesk import Bot
-from linedesk.operate.conversation import (
-    by_name,
-    conversation_summary,
-    find_conversation,
-    read_conversation,
-)
+from linedesk.operate.conversation import conversation_summary, read_conversation
+from linedesk.operate.find import by_name, find_conversation
 from linedesk.store.documents import make_document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.calls import TurnClass

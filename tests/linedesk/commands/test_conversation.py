@@ -307,7 +307,7 @@ def test_an_unknown_name_is_refused_by_name(show: Run, word: str) -> None:
 
 
 def test_ids_and_timers_are_read_by_their_indexes(people: Database[Any]) -> None:
-    from linedesk.operate.conversation import starting
+    from linedesk.operate.reading import starting
 
     people.schedule.insert_many(a_row(f"main/U{n}/x") for n in range(1000, 1500))
     found = people.schedule.find(starting(f"main/{HANAKO}/"))

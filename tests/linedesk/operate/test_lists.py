@@ -12,13 +12,12 @@ from pymongo.database import Database
 
 from linedesk.operate.acts import Head, OperatorControl, heads
 from linedesk.operate.calls import Wanted, newest_calls
-from linedesk.operate.conversation import read_conversation
+from linedesk.operate.conversation import by_cause, channels_of, latest, read_conversation, waiting
 from linedesk.operate.dead_letters import Choice, found, ids_in, letter_groups, where_failed
 from linedesk.operate.events.lists import counted, events_between, events_of
 from linedesk.operate.events.story import tell
 from linedesk.operate.events.verdict import Result
-from linedesk.operate.lists.conversations import by_cause, channels_of, latest, waiting
-from linedesk.operate.lists.waiting import Waiting, read_waiting
+from linedesk.operate.pauses import Waiting, read_waiting
 from linedesk.page.view_models import targets
 from linedesk.store.client import Client
 from linedesk.store.control import Pauses, Scope
@@ -391,11 +390,11 @@ def test_a_conversation_has_its_last_release(database: Database[Any]) -> None:
     release = control.release("main", HANAKO, {"eventId": "01A"}, by="hanako")
     found = read_conversation(database, f"main/{HANAKO}").release
     assert found is not None
-    assert (found.by, found.what, found.outcome) == ("hanako", "01A", None)
+    assert (found["by"], found["what"], found["outcome"]) == ("hanako", "01A", None)
     control.finish(release, "the event 01A is a dead letter")
     found = read_conversation(database, f"main/{HANAKO}").release
     assert found is not None
-    assert found.outcome == "the event 01A is a dead letter"
+    assert found["outcome"] == "the event 01A is a dead letter"
 
 
 def test_what_is_held_or_waits_for_a_minute_is_stuck() -> None:

@@ -11,13 +11,14 @@ from bson import ObjectId
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from linedesk.operate import conversation as conversation_module
-from linedesk.operate.conversation import folded, names_of, with_names
+from linedesk.operate import find
+from linedesk.operate.conversation import names_of, with_names
 from linedesk.operate.errors import NotOneConversation
 from linedesk.operate.events.story import tell
-from linedesk.operate.search import Hit, scope_of, search
+from linedesk.operate.find import Hit, folded, scope_of, search
 from linedesk.page.format import short
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, RECVQ
+from linedesk.store.errors import UNAUTHORIZED
 from linedesk.store.records.conversations import FORMER_NAMES
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -151,8 +152,8 @@ def test_a_result_has_its_kind_its_name_and_its_time(people: Database[Any]) -> N
 def test_a_search_that_runs_out_of_time_has_read_the_newest_and_says_how_many_are_left(
     people: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation_module, "NAMES_SECONDS", 0.0)
-    monkeypatch.setattr(conversation_module, "BATCH", 2)
+    monkeypatch.setattr(find, "NAMES_SECONDS", 0.0)
+    monkeypatch.setattr(find, "BATCH", 2)
     told = search(people, "花", channel="main")
     assert ([hit.id for hit in told.hits], told.unseen) == ([f"shop/{OTHER}"], 2)
     assert search(people, HANAKO, channel="main").unseen == 0
@@ -201,7 +202,7 @@ def test_without_the_right_to_read_conversations_ids_are_shown() -> None:
             return self
 
         def find(self, *asked: Any) -> Iterator[Mapping[str, Any]]:
-            raise OperationFailure("not authorized on line_bot", conversation_module.UNAUTHORIZED)
+            raise OperationFailure("not authorized on line_bot", UNAUTHORIZED)
 
     database: Any = Refusing()
     assert with_names(database, [{"key": HANAKO}], channel="main") == [

@@ -15,8 +15,7 @@ from linedesk.commands.trace import page
 from linedesk.operate.errors import NoSuchEvent, NotOneConversation
 from linedesk.operate.events.rows import Present, Rows
 from linedesk.operate.events.story import Story, story_of, tell
-from linedesk.operate.events.tracing import event_of
-from linedesk.operate.search import key_of, scope_of, search
+from linedesk.operate.find import event_of, key_of, scope_of, search
 from linedesk.store.client import Client
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document

@@ -117,11 +117,11 @@ def test_after_a_crash_before_the_insert_the_next_replay_takes_the_same_number(
 def test_after_a_crash_after_the_insert_the_next_replay_adds_nothing(
     database: Database[Any], letter: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(self: Replays, letter: Document) -> None:
+    def die(self: Replays, letter: Document, changes: Document) -> None:
         raise StoreUnavailable("planted")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Replays, "_end", die)
+        patched.setattr(Replays, "_mark", die)
         with pytest.raises(StoreUnavailable):
             replays_of(database).put(letter, again(letter))
     begun = read(database)

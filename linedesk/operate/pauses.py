@@ -1,4 +1,4 @@
-"""The events that wait in a paused scope, and the cost of their answers.
+"""The pause of everything; the events that wait in a paused scope, and the cost of their answers.
 
 An event that waits longer than its reply token lives is answered by a counted push, by the rule of
 `jobworker.sending.late_replies`. Further answers become dead letters.
@@ -13,11 +13,11 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
-from linedesk.operate.events.rows import present_leader
-from linedesk.operate.processes import ProcessRow
+from linedesk.operate.conversation import channels_of
+from linedesk.operate.processes import ProcessRow, present_leader
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.store.control import Control, Scope
+from linedesk.store.control import Control, Pause, Scope
 from linedesk.store.documents import CONVERSATIONS, HELD, Document
 from linedesk.store.errors import translated
 from linedesk.store.limits import A_DAY, TOKEN_LIFE, USER, allowed, day_of
@@ -111,3 +111,17 @@ def _allowed(figures: ProcessRow) -> int | None:
     if most is None or used is None:
         return None
     return allowed(max(0, int(most - used)), int(figures.number("lateRepliesToday") or 0))
+
+
+def pause_of_everything(database: Database[Any], *, own: str) -> Pause | None:
+    """Return the pause of everything, or of the only channel, which is the same.
+
+    `own` is the channel of the settings. Raises StoreUnavailable.
+    """
+    pauses = Control(database).read()
+    wide = [one for one in pauses.rows if one.scope.key is None]
+    if not wide:
+        return None
+    channels = channels_of(database, own=own, pauses=pauses)
+    covering = (one for one in wide if one.scope.channel is None or channels == [one.scope.channel])
+    return next(covering, None)

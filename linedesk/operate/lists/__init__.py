@@ -1,1 +1,0 @@
-"""Lists to browse without an id, and acts on many dead letters. All reads are bounded."""
