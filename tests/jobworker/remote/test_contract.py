@@ -229,12 +229,6 @@ def test_a_failure_has_the_fields_of_the_schema() -> None:
     assert set(decision) == set(PARTS["failed"]["properties"])
 
 
-@pytest.fixture(params=["node", "go"])
-def command(request: pytest.FixtureRequest) -> str:
-    found: str = request.getfixturevalue(f"{request.param}_bot")
-    return found
-
-
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """All lines between linedesk and its programs, in order."""

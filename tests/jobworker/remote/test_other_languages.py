@@ -58,13 +58,6 @@ class Worker:
             pass
 
 
-@pytest.fixture(params=["node", "go"])
-def command(request: pytest.FixtureRequest) -> str:
-    """The same bot in each language."""
-    found: str = request.getfixturevalue(f"{request.param}_bot")
-    return found
-
-
 @pytest.fixture
 def room(shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim) -> Iterator[Room]:
     with Room(database, sim, None, connect=amqp(shared_rabbitmq, "test"), tries=3) as room:

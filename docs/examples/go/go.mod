@@ -1,3 +1,0 @@
-module linedesk-example
-
-go 1.19
