@@ -6,6 +6,7 @@ MongoDB for figures that are not in memory, and checks whether a collection was 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from dispatcher.watchdog import WAITING, WORKING, Reported, WatchdogReporter
 from jobworker.assembly import BotWorker
 from linedesk.runtime.liveness import WaitReason, moment
 from linedesk.runtime.metrics import MetricsSnapshot
-from linedesk.runtime.outage import MONGODB
+from linedesk.runtime.outage import MONGODB, is_away
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import (
     BROKER,
@@ -41,7 +42,7 @@ from linedesk.runtime.status_row import (
 )
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import HISTORY, STATUS, Document
-from linedesk.store.errors import QueueError
+from linedesk.store.errors import QueueError, StoreUnavailable, WriteRefused
 from linedesk.store.queue.usage import RecvqUsage
 from linedesk.store.records.history import (
     AS_FIGURES,
@@ -139,6 +140,8 @@ def _figures_in_words(figures: Document, per_second: Document) -> list[str | Non
     ]
 
 
+log = logging.getLogger(__name__)
+
 HISTORY_SECONDS = 10.0
 
 
@@ -159,6 +162,8 @@ class BacklogProbe(BackgroundThread):
         self._figures = figures
         self._repair = repair
         self._note_at = time.monotonic() + HISTORY_SECONDS
+        # What fails for another reason than an outage, which is said once.
+        self._failed: set[str] = set()
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -185,9 +190,15 @@ class BacklogProbe(BackgroundThread):
         try:
             action()
         except (PyMongoError, BSONError, QueueError) as error:
-            MONGODB.fails(failed, type(error).__name__)
+            is_refused = isinstance(error, WriteRefused)
+            if is_away(error) or (isinstance(error, StoreUnavailable) and not is_refused):
+                MONGODB.fails(failed, type(error).__name__)
+            elif failed not in self._failed:
+                log.warning("%s, trying again error=%s", failed, type(error).__name__)
+                self._failed.add(failed)
             return False
         MONGODB.works(failed)
+        self._failed.discard(failed)
         return True
 
 

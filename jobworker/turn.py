@@ -220,8 +220,11 @@ class Turn:
         memo.store_failures += 1
         pause = pause_seconds(memo.store_failures, most=self._turns.limits.store_pause_seconds)
         self.run.error = why.value if error is None else type(error).__name__
-        # The parts that need MongoDB, and the lease, report an outage.
-        log.debug("not decided, trying again event_id=%s error=%s", self.name, error or why.value)
+        # MongoDB's outage, the lease and LINE's breaker are said once by their own parts.
+        is_told = error is not None or why is Why.LEASE_NOT_FRESH
+        level = logging.DEBUG if is_told else logging.WARNING
+        told = "not decided, trying again event_id=%s error=%s"
+        log.log(level, told, self.name, error or why.value)
         return Wait.because(why, pause)
 
     def _away(self, error: WorkerAway) -> Wait:

@@ -144,7 +144,6 @@ class FeedReader(BackgroundThread):
         self._failures = 0
         self.opened_at: float | None = None
         """Monotonic time when the feed was opened; None since its last failure."""
-        # Whether it has answered no read since the last failure.
         # It was opened and delivered no heartbeat: opening it again explains no silence.
         self._is_mute = False
         self.reason = WaitReason(renew_seconds=RENEW_SECONDS)

@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from pymongo.errors import ConnectionFailure, PyMongoError
+
 log = logging.getLogger(__name__)
 
 # Each part tries again within 10 s. One that has not failed for so long has nothing to do any more.
@@ -59,3 +61,13 @@ class Outage:
 
 
 MONGODB = Outage()
+
+
+def is_away(error: Exception) -> bool:
+    """Whether an error of the driver says that MongoDB cannot be reached, or not in time.
+
+    Any other error may stay for good, so it is none of `Outage`: it would hide later ones.
+    """
+    if isinstance(error, ConnectionFailure):
+        return True
+    return isinstance(error, PyMongoError) and error.timeout

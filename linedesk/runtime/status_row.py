@@ -22,7 +22,7 @@ from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from linedesk.runtime.metrics import MetricsSnapshot
-from linedesk.runtime.outage import MONGODB
+from linedesk.runtime.outage import MONGODB, is_away
 from linedesk.runtime.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,10 @@ class StatusRow(BackgroundThread):
                 self._rows.update_one({"_id": self.id}, new, upsert=self._may_make())
         except (PyMongoError, BSONError, OverflowError, ValueError) as error:
             # Any error: reporting must not end the process.
-            MONGODB.fails("status not written", type(error).__name__)
+            if is_away(error):
+                MONGODB.fails("status not written", type(error).__name__)
+            elif not self._failed:
+                log.warning("status not written, trying again error=%s", type(error).__name__)
             self._failed = True
         else:
             MONGODB.works("status not written")

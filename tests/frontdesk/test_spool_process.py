@@ -193,6 +193,9 @@ def test_with_mongodb_stopped_it_answers_200_in_time_and_brings_all_when_it_is_b
         assert in_order_by_key(own_database) == {"U1": [0, 1, 2, 3, 4, 5, 6]}
         desk.wait_for_line("MongoDB cannot be used: events not stored in recvq")
         desk.wait_for_line("MongoDB can be used again")
+        assert desk.log.count(" WARNING ") == 1
+        assert desk.log.count(" INFO runtime MongoDB") == 1
+        assert " INFO frontdesk accepted" not in desk.log
         desk.wait_for_line("spool is empty documents=5")
 
 

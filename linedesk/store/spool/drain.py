@@ -26,7 +26,13 @@ from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.collections import check_recvq
 from linedesk.store.documents import RECVQ, name_of
-from linedesk.store.errors import QueueError, RecvqClosed, SpoolUnavailable, StoreUnavailable
+from linedesk.store.errors import (
+    QueueError,
+    RecvqClosed,
+    SpoolUnavailable,
+    StoreUnavailable,
+    WriteRefused,
+)
 from linedesk.store.insert import insert_documents
 from linedesk.store.spool.spool import Batch, Spool, SpoolContents
 from linedesk.store.spool.spool_file import folder_held, identity
@@ -184,7 +190,7 @@ class Drain(BackgroundThread):
         self._failures += 1
         reason = str(error) if isinstance(error, QueueError) else type(error).__name__
         is_away = isinstance(error, StoreUnavailable | ConnectionFailure)
-        if is_away and not isinstance(error, RecvqClosed):
+        if is_away and not isinstance(error, RecvqClosed | WriteRefused):
             MONGODB.fails("spool waits", reason)
         elif self.held.documents and reason != self._reason:
             waiting = self.held.documents

@@ -13,6 +13,7 @@ from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
 from linedesk.runtime.metrics import MetricsSnapshot
+from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.status_row import StatusRow, started_by
 from linedesk.store.documents import STATUS, Document
 from tests.waiting import eventually
@@ -120,6 +121,11 @@ def test_what_mongodb_could_never_hold_ends_no_thread(
     desk.told = {"state": "working", "waiting": [{"key": key}]}
     desk.row.start()
     eventually(lambda: f"status not written, trying again error={error}" in caplog.text)
+    # It is no outage, and hides none.
+    MONGODB.fails("feed unavailable", "no answer")
+    assert "MongoDB cannot be used: feed unavailable" in caplog.text
+    MONGODB.works("feed unavailable")
+    assert caplog.text.count(f"status not written, trying again error={error}") == 1
     desk.told = {"state": "working"}
     eventually(lambda: database[STATUS].find_one({"state": "working"}))
 
