@@ -29,9 +29,10 @@ check_python() {
 }
 
 wanted_stamp() {
-  cat pyproject.toml requirements/dev.txt | sha256sum | cut -d' ' -f1
+  cat pyproject.toml requirements/*.txt | sha256sum | cut -d' ' -f1
 }
 
+# make_venv SHARE: makes it, or adds a share to what is there.
 make_venv() {
   local python
   python=$(find_python) || exit 1
@@ -39,31 +40,38 @@ make_venv() {
   if [[ -e .venv/.unfinished ]]; then
     rm -rf .venv
   fi
-  echo "Setting up .venv (once, a minute or two) ..." >&2
+  echo "Setting up .venv for $1 (once) ..." >&2
   mkdir -p .venv
   touch .venv/.unfinished
   [[ -x .venv/bin/python ]] || "$python" -m venv .venv || fail "the virtual environment could not be made"
-  install_packages || fail "installing the dependencies failed; see above"
-  wanted_stamp >.venv/.stamp
+  install_packages "$1" || fail "installing the dependencies failed; see above"
+  wanted_stamp >".venv/.$1"
   rm .venv/.unfinished
 }
 
 # Only files whose hashes are known, and only wheels: builds here run the code of their build tools.
 install_packages() {
   local install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
-  "${install[@]}" --require-hashes --only-binary :all: --requirement requirements/dev.txt &&
+  local name files=()
+  for name in build run demo amqp tests; do
+    [[ $1 == demo && $name =~ amqp|tests ]] || files+=(--requirement "requirements/$name.txt")
+  done
+  "${install[@]}" --require-hashes --only-binary :all: "${files[@]}" &&
     "${install[@]}" --no-deps --no-build-isolation --editable .
 }
 
+# The tests' packages contain those of the demo.
 is_current() {
-  [[ ! -e .venv/.unfinished && -x .venv/bin/python && "$(cat .venv/.stamp 2>/dev/null)" == "$(wanted_stamp)" ]]
+  [[ ! -e .venv/.unfinished && -x .venv/bin/python ]] || return
+  [[ "$(cat ".venv/.$1" .venv/.tests 2>/dev/null)" == *"$(wanted_stamp)"* ]]
 }
 
+# ensure_venv demo: what `linedesk demo` needs. ensure_venv tests: what tests and checks need as well.
 ensure_venv() {
   # Two scripts at once: the second waits until the first has made it. The lock needs no file of its own.
   exec 9<pyproject.toml
   flock 9 2>/dev/null || true
-  is_current || make_venv
+  is_current "$1" || make_venv "$1"
   exec 9<&-
 }
 

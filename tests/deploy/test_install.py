@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import tomllib
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -307,17 +309,22 @@ def test_the_locks_have_hashes_and_agree_with_each_other_and_with_pyproject() ->
         assert all(block.count("--hash=sha256:") >= 1 for block in blocks)
         return dict(block.split()[0].split("==") for block in blocks)
 
-    dev, project = locked("dev.txt"), tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert locked("run.txt").items() <= dev.items()
-    assert locked("amqp.txt").items() <= dev.items()
-    assert locked("build.txt").items() <= dev.items()
-    asked = {"run.txt": project["project"]["dependencies"]}
-    asked["build.txt"] = project["build-system"]["requires"]
-    asked["amqp.txt"] = project["project"]["optional-dependencies"]["amqp"]
-    asked["dev.txt"] = project["project"]["optional-dependencies"]["dev"]
+    files = {
+        name: locked(f"{name}.txt") for name in ("build", "run", "amqp", "demo", "tests", "bench")
+    }
+    every = Counter(package for file in files.values() for package in file)
+    assert every.most_common(1)[0][1] == 1
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    asked = {"run": project["project"]["dependencies"], "amqp": extras["amqp"]}
+    asked |= {"build": project["build-system"]["requires"], "demo": extras["embedded"]}
     for name, lines in asked.items():
-        wanted = {re.match(r"[\w-]+", line)[0].lower() for line in lines}  # type: ignore[index]
-        assert wanted - {"linedesk"} <= locked(name).keys()
+        assert names_in(lines) <= files[name].keys()
+    assert names_in(extras["dev"] + extras["bench"]) - {"linedesk"} <= every.keys()
+
+
+def names_in(requirements: Sequence[str]) -> set[str]:
+    return {re.match(r"[\w-]+", line)[0].lower() for line in requirements}  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

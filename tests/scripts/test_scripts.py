@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TOOLS = ("bash", "basename", "cat", "cp", "cut", "dirname", "env", "flock", "mkdir", "rm")
 TOOLS += ("sha256sum", "touch")
-ASKED_FOR = ("pyproject.toml", "requirements/dev.txt")
+ASKED_FOR = ("pyproject.toml", "requirements/run.txt", "requirements/demo.txt")
 
 # Makes `-m venv` put a copy of itself into .venv, as the real one does.
 PYTHON = """#!/bin/bash
@@ -49,9 +49,11 @@ class Checkout:
             (self._bin / "python3").write_text(PYTHON)
             (self._bin / "python3").chmod(0o755)
 
-    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, script: str = "demo", **environ: str
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [self.folder / "scripts" / "demo", *arguments],
+            [self.folder / "scripts" / script, *arguments],
             env={"PATH": str(self._bin), "CALLS": str(self._calls)} | environ,
             cwd="/",
             capture_output=True,
@@ -79,9 +81,12 @@ def test_the_first_run_makes_the_venv_and_the_arguments_pass_through(checkout: C
     assert answer.returncode == 0, answer.stderr
     made, packages, itself, _, started = checkout.calls()
     assert made == "-m venv .venv"
-    assert packages.endswith(
-        "--require-hashes --only-binary :all: --requirement requirements/dev.txt"
-    )
+    assert "--require-hashes --only-binary :all: --requirement" in packages
+    assert [word for word in packages.split() if word.startswith("requirements/")] == [
+        "requirements/build.txt",
+        "requirements/run.txt",
+        "requirements/demo.txt",
+    ]
     assert itself.endswith("--no-deps --no-build-isolation --editable .")
     assert started == "-m linedesk demo --once"
 
@@ -90,6 +95,15 @@ def test_a_second_run_installs_nothing(checkout: Checkout) -> None:
     checkout.run()
     checkout.run()
     assert checkout.installs() == 1
+
+
+def test_the_tests_add_their_packages_and_the_demo_uses_them_too(checkout: Checkout) -> None:
+    checkout.run()
+    checkout.run(script="check")
+    assert "requirements/tests.txt" in " ".join(checkout.calls())
+    (checkout.venv / ".demo").unlink()
+    checkout.run()
+    assert checkout.installs() == 2
 
 
 @pytest.mark.parametrize("name", ASKED_FOR)
@@ -116,7 +130,7 @@ def test_a_half_made_venv_is_made_anew(checkout: Checkout) -> None:
 
 def test_a_venv_that_a_person_made_is_used(checkout: Checkout) -> None:
     checkout.run()
-    (checkout.venv / ".stamp").unlink()
+    (checkout.venv / ".demo").unlink()
     (checkout.venv / "theirs").touch()
     assert checkout.run().returncode == 0
     assert (checkout.venv / "theirs").exists()
