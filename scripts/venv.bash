@@ -51,7 +51,8 @@ make_venv() {
 
 # Only files whose hashes are known, and only wheels: builds here run the code of their build tools.
 install_packages() {
-  local install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+  # Python compiles what is imported, when it is: most of it never is.
+  local install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile)
   local name files=()
   for name in build run demo amqp tests; do
     [[ $1 == demo && $name =~ amqp|tests ]] || files+=(--requirement "requirements/$name.txt")
