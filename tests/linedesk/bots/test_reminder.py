@@ -16,7 +16,7 @@ from linedesk.bots.reminder import (
     WELCOME,
     WORDS_ONLY,
 )
-from linedesk.testing import BotTest, People
+from linedesk.testing import BotTest
 
 SET = "8時30分ですね。わかりました。"
 AGAIN = 600.0
@@ -28,7 +28,7 @@ def bot() -> Bot:
     return reminder.bot
 
 
-def test_the_time_is_set_shown_and_deleted(bot_test: People) -> None:
+def test_the_time_is_set_shown_and_deleted(bot_test: BotTest) -> None:
     assert bot_test.says("U1", "設定教えて").replies == [NOTHING_SET]
     assert bot_test.says("U1", "ばいばい").replies == [NOTHING_SET]
     assert bot_test.says("U1", "こんにちは").replies == ["時間を設定してください"]
@@ -42,7 +42,7 @@ def test_the_time_is_set_shown_and_deleted(bot_test: People) -> None:
     assert bot_test.advance(2 * DAY).texts == []
 
 
-def test_it_asks_every_day_until_it_is_answered(bot_test: People) -> None:
+def test_it_asks_every_day_until_it_is_answered(bot_test: BotTest) -> None:
     bot_test.says("U1", "8時30分")
     for _ in range(2):
         assert bot_test.advance(to="08:29").texts == []
@@ -54,7 +54,7 @@ def test_it_asks_every_day_until_it_is_answered(bot_test: People) -> None:
         assert bot_test.says("U1", "はい").replies == ["はい"]
 
 
-def test_it_asks_again_ten_times_at_most_and_waits_for_an_answer(bot_test: People) -> None:
+def test_it_asks_again_ten_times_at_most_and_waits_for_an_answer(bot_test: BotTest) -> None:
     bot_test.says("U1", "8時30分")
     bot_test.advance(to="08:30")
     questions = [bot_test.advance(AGAIN).pushes for _ in range(10)]
@@ -64,7 +64,7 @@ def test_it_asks_again_ten_times_at_most_and_waits_for_an_answer(bot_test: Peopl
     assert bot_test.state("U1") is None
 
 
-def test_an_hour_that_is_none_is_asked_for_and_the_minute_kept(bot_test: People) -> None:
+def test_an_hour_that_is_none_is_asked_for_and_the_minute_kept(bot_test: BotTest) -> None:
     assert bot_test.says("U1", "25時30分").replies == ["何時ですか？"]
     assert bot_test.says("U1", "24").replies == ["何時ですか？"]
     assert bot_test.says("U1", "えーと").replies == ["何時ですか？"]
@@ -73,7 +73,7 @@ def test_an_hour_that_is_none_is_asked_for_and_the_minute_kept(bot_test: People)
     assert bot_test.says("U1", "設定教えて").replies == ["8時30分に設定されています"]
 
 
-def test_a_minute_that_is_none_is_asked_for_and_the_hour_kept(bot_test: People) -> None:
+def test_a_minute_that_is_none_is_asked_for_and_the_hour_kept(bot_test: BotTest) -> None:
     assert bot_test.says("U1", "8時61分").replies == ["何分ですか？"]
     assert bot_test.says("U1", "60分").replies == ["何分ですか？"]
     assert bot_test.says("U1", "30分").replies == [SET]
