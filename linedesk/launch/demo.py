@@ -57,15 +57,6 @@ SHOWS: Mapping[str, Show] = {
         ),
         "Write 180, and move the clock ahead on the page: +1分.",
     ),
-    "reminder": Show(
-        (
-            Line(HANAKO, "8時30分", "8時30分ですね。わかりました。"),
-            Line(HANAKO, None, "飲んだ？"),
-            Line(HANAKO, None, "飲んだ？？"),
-            Line(HANAKO, "飲みました", "よくできました"),
-        ),
-        "Write 8時30分, and move the clock ahead on the page: +1時間.",
-    ),
 }
 
 

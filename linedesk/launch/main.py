@@ -32,7 +32,7 @@ EXAMPLES = """\b
 Examples:
   linedesk demo                    chat with the parrot bot in the browser
   linedesk demo --once             see one conversation from end to end
-  linedesk demo --bot timer        chat with another bot: timer or reminder
+  linedesk demo --bot timer        chat with another bot
   linedesk init                    prepare MongoDB; may be run again
   linedesk up --config line.toml   run all processes on a small server
   linedesk status --watch          health, rates and waiting events
@@ -261,7 +261,7 @@ def sim(settings: Settings, **options: Any) -> int:
 @linedesk.command(cls=Command)
 @option(
     "--bot",
-    type=click.Choice(["parrot", "timer", "reminder"]),
+    type=click.Choice(["parrot", "timer"]),
     default="parrot",
     show_default=True,
     help="The bot to chat with.",

@@ -82,10 +82,9 @@ last record   2026-11-22 11:10:28+00:00 (7 s ago), 2 in all
 """
 
 
-def test_the_page_of_the_reminders_user(
+def test_the_page_of_a_user_with_a_daily_timer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The data of the reminder after a user has sent 8時30分 (linedesk/bots/reminder.py)."""
     monkeypatch.setattr(
         "linedesk.commands.conversation.local", lambda moment: moment.isoformat(sep=" ")
     )
