@@ -306,16 +306,15 @@ def up(config_path: Path | None, verbose: bool) -> int:
 @option("--no-line", is_flag=True, help="Make no calls of LINE's API.")
 @option("--json", "as_json", is_flag=True, help="Print one JSON object, for programs.")
 @option("--strict", is_flag=True, help="Exit with code 1 at a warning, too.")
-def doctor(config_path: Path | None, verbose: bool, no_line: bool, **wish: bool) -> int:
+def doctor(config_path: Path | None, no_line: bool, **wish: bool) -> int:
     """Check everything from end to end, and show what to do.
 
     Checks settings, bot, clock, MongoDB, disks, processes, certificate and the LINE account. LINE
     is asked to call the webhook once. Changes nothing. Exit code 1 if any check is bad, else 0.
     """
-    from linedesk.doctor.doctor import DoctorOptions, run_doctor
+    from linedesk.doctor.doctor import run_doctor
 
-    wanted = DoctorOptions(line=not no_line, verbose=verbose, **wish)
-    return run_doctor(os.environ, config_path, wanted)
+    return run_doctor(os.environ, config_path, line=not no_line, **wish)
 
 
 OPERATOR_COMMANDS = (status, tail, trace, calls, pause, resume, release, accept, audit)
