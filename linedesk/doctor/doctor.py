@@ -26,7 +26,7 @@ from linedesk.setup.kept_mongod import beside_up
 
 # Names of checks: JSON has them in English, people get them in their language.
 SETTINGS, MONGODB, RECVQ = mark("settings"), mark("MongoDB"), mark("recvq")
-LINE, FRONT_DESK = mark("LINE token"), mark("front desk")
+LINE, WEBHOOK, FRONT_DESK = mark("LINE token"), mark("webhook"), mark("front desk")
 # MongoDB is named first: while it is down, it has to be repaired first.
 IN_MONGODB = (MONGODB,)
 IN_RECVQ = (MONGODB, RECVQ)
@@ -55,9 +55,9 @@ OF_WORKERS = (Check(mark("RabbitMQ"), rabbitmq.reached),)
 THERE = (
     Check(LINE, account.token, (SETTINGS,)),
     Check(mark("clock"), account.clock, AT_LINE),
-    Check(mark("webhook"), account.endpoint, AT_LINE),
+    Check(WEBHOOK, account.endpoint, AT_LINE),
     Check(mark("public certificate"), account.certificate, AT_LINE),
-    Check(mark("webhook test"), account.test, (*AT_LINE, FRONT_DESK), seconds=10.0),
+    Check(mark("webhook test"), account.test, (*AT_LINE, WEBHOOK, FRONT_DESK), seconds=10.0),
 )
 
 

@@ -96,8 +96,6 @@ def test(box: DoctorContext) -> Finding:
     reply = box.line.call("POST", TEST, seconds=TEST_SECONDS)
     if reply.status == 429:
         return skip(_("LINE makes at most 60 test calls an hour"), _("try again in a few minutes"))
-    if reply.status == 404:
-        return skip(_("LINE has no webhook URL"))
     if not reply.good:
         return _refusal(reply)
     return judge_test(reply.body)

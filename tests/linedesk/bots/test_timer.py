@@ -1,4 +1,4 @@
-"""The timer bot's conversation; test_real_processes.py repeats its beginning."""
+"""The timer bot's conversation."""
 
 from __future__ import annotations
 
