@@ -35,17 +35,15 @@ TILES = {
 }
 # The place of the details of a problem, by its key.
 DETAILS = {
-    "waiting": ("#waiting", mark("Show waiting")),
-    "dead letters": ("/letters", mark("Show dead letters")),
-    "paused": ("/pauses", mark("Show pauses")),
-    "threads": ("#threads", mark("Show threads")),
-    "workers": ("#workers", mark("Show workers")),
-    "LINE": ("/calls?failed=true", mark("Show failed calls")),
-    **dict.fromkeys(("gate", "quota"), ("#line", mark("Show LINE"))),
-    **dict.fromkeys(("queue", "answers"), ("#waiting", mark("Show waiting"))),
-    **dict.fromkeys(("lag", "recvq", "oplog"), ("#curves", mark("Show curves"))),
+    "dead letters": "/letters",
+    "paused": "/pauses",
+    "threads": "#threads",
+    "workers": "#workers",
+    "LINE": "/calls?failed=true",
+    **dict.fromkeys(("gate", "quota"), "#line"),
+    **dict.fromkeys(("waiting", "queue", "answers"), "#waiting"),
+    **dict.fromkeys(("lag", "recvq", "oplog"), "#curves"),
 }
-PROCESSES = ("#processes", mark("Show processes"))
 # A list on the overview shows so many rows.
 MOST_ROWS = 8
 # The rates of recvq and oplog are measured for an hour, if a dispatcher was the leader so long.
@@ -66,7 +64,7 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
         "seen": value,
         "alone": alone,
         "groups": groups,
-        "problems": [(one, *DETAILS.get(one.about, PROCESSES)) for one in problems],
+        "problems": [(one, DETAILS.get(one.about, "#processes")) for one in problems],
         "level": None if is_stale else worst_of(problems) or "ok",
         "level_name": name_of_health(problems),
         "counts": Counter(one.level for one in problems),

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -243,7 +244,8 @@ def test_ctrl_c_at_a_question_ends_a_command_and_does_nothing(
     mongo_uri: str, database: Database[Any]
 ) -> None:
     environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
-    database.deadletters.insert_many([{"_id": id_, "cause": "late"} for id_ in ("E1/0", "E2/0")])
+    letter = {"cause": "late", "lastAt": datetime.now(UTC)}
+    database.deadletters.insert_many([{"_id": id_, **letter} for id_ in ("E1/0", "E2/0")])
     with terminal(environ, "dead", "drop", "--cause", "late") as (master, process):
         shown = until_asked(master, process, "Drop 2 dead letters?")
         os.write(master, b"\x03")

@@ -77,7 +77,7 @@ def test_it_is_critical_where_no_job_can_leave(
     assert (wrong.level, wrong.about) == ("bad", "workers")
     assert wrong.saw.startswith(saw)
     assert wrong.do
-    [(_problem, href, _label)] = view_models.seen(seen)["problems"]
+    [(_problem, href)] = view_models.seen(seen)["problems"]
     assert href == "#workers"
 
 

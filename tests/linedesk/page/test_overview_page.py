@@ -349,7 +349,7 @@ def test_problems_come_first_and_all_of_them_lead_somewhere(open_page: Open, ful
     assert page.locator(".way.wide a.place").count() == 12
     assert page.locator("#figures a").count() == 8
     assert "New events are held until you resume" in alerts.filter(has_text="paused").inner_text()
-    alerts.filter(has_text="paused").get_by_role("link", name="Show pauses").click()
+    alerts.filter(has_text="paused").get_by_role("link", name="Show", exact=True).click()
     page.get_by_role("button", name="Resume", exact=True).click()
     page.locator("#said").wait_for()
     assert full.control.count_documents({}) == 0
