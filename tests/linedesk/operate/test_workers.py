@@ -130,4 +130,4 @@ def test_programs_get_the_same_names_as_status() -> None:
 
 def test_a_row_that_was_typed_by_hand_hides_nothing_else() -> None:
     seen = overview({"name": 3, "jobs": [{"key": None}, 4], "threads": "x"})
-    assert "3 (-, bot -) -  0 of 0 threads busy" in told(seen)
+    assert "0 of 1 get jobs" in told(seen)
