@@ -49,8 +49,8 @@ def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) ->
     are still sent. A pause survives restarts. Later answers cost counted pushes, and above a daily
     limit they become dead letters: the command shows the rule and what waits now.
 
-    Without CHANNEL, or with `all`, everything is paused: type `all` when asked, or add --yes. Name
-    a conversation by its id, by the start of its id, or by its name in LINE.
+    Without CHANNEL, or with `all`, everything is paused, which needs --yes. Name a conversation by
+    its id, by the start of its id, or by its name in LINE.
     """
     from linedesk.operate.errors import NotDone, Phrase
     from linedesk.operate.find import is_seen, scope_of
@@ -68,7 +68,7 @@ def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) ->
     if waiting.events:
         click.echo(waiting, err=True)
     if scope in (None, EVERYTHING) and not yes:
-        _agree_to_everything()
+        raise click.UsageError("this pauses every conversation of every channel: add --yes")
     is_new = own.acts.pause(where, why=why)
     obeyed = _within(OBEY_SECONDS, lambda: where in (_obeyed(own.database) or ()))
     if as_json:
@@ -81,17 +81,6 @@ def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) ->
         if obeyed
         else "no dispatcher has confirmed yet; the pause takes effect when one runs"
     )
-
-
-def _agree_to_everything() -> None:
-    """Ask before pausing everything. Raises click's Abort, or UsageError in a pipe."""
-    if not sys.stdin.isatty():
-        raise click.UsageError("this pauses every conversation of every channel: add --yes")
-    click.echo("This pauses every conversation of every channel: no user gets an answer.", err=True)
-    typed = click.prompt(f"Type {EVERYTHING} to pause everything", err=True, default="")
-    if typed.strip() != EVERYTHING:
-        click.echo("nothing was paused", err=True)
-        raise click.Abort
 
 
 @click.command(

@@ -35,7 +35,7 @@ Examples:
   linedesk demo --bot timer        chat with another bot
   linedesk init                    prepare MongoDB; may be run again
   linedesk up --config line.toml   run all processes on a small server
-  linedesk status --watch          health, rates and waiting events
+  linedesk status                  health, rates and waiting events
   linedesk console                 the same as a web page, http://127.0.0.1:8010/
   linedesk tail                    events, runs and calls as they happen
   linedesk trace 01HEV3K9QW        the story of one event, up to LINE's request id

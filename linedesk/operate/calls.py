@@ -48,10 +48,6 @@ class Wanted:
 
     since: datetime | None = None
     until: datetime | None = None
-    endpoint: str | None = None
-    """A part of it."""
-    status: int | None = None
-    """0 stands for a call without an answer."""
     failed: bool = False
     key: str | None = None
     limit: int = 50
@@ -62,13 +58,8 @@ class Wanted:
         bounds = {"$gte": self.since, "$lt": self.until}
         if at := {name: moment for name, moment in bounds.items() if moment is not None}:
             query["at"] = at
-        if self.status is not None:
-            query["status"] = self.status or None
         if self.key is not None:
             query |= of_key(self.key)
-        if self.endpoint is not None:
-            found = {"$indexOfCP": [{"$ifNull": ["$endpoint", ""]}, self.endpoint]}
-            query["$expr"] = {"$gte": [found, 0]}
         if self.failed:
             query["$nor"] = [TAKEN]
         return query

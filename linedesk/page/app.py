@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
 from pymongo.database import Database
 from starlette.exceptions import HTTPException
@@ -84,6 +85,11 @@ def _explain(app: FastAPI, context: PageContext) -> None:
     async def unknown(request: Request, error: ConsoleError) -> Response:
         told = {"problems": error.problems, "heading": _(UNKNOWN)}
         return context.page(request, "unknown.html", told, status=404)
+
+    @app.exception_handler(RequestValidationError)
+    async def unread(request: Request, error: RequestValidationError) -> Response:
+        told = {"problems": [_("the address has an invalid value")], "heading": _(UNKNOWN)}
+        return context.page(request, "unknown.html", told, status=422)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
