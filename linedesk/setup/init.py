@@ -25,7 +25,6 @@ from linedesk.setup.users import (
     replace_admin_password,
     require_fitting,
 )
-from linedesk.setup.views import VIEWS, ensure_views
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, require_schema
 from linedesk.store.documents import RECVQ, SCHEMA
@@ -92,10 +91,8 @@ def _init_with_users(
 def _init_collections(database: Database[Any], settings: Settings, capped_mb: int) -> None:
     schema = require_schema(database)
     made = create_collections(database, capped_bytes=capped_mb * MEGABYTE)
-    changed = ensure_views(database)
     with translated():
         _show(database, made)
-        click.echo(f"views       {', '.join(VIEWS)}: {len(changed)} made")
         click.echo(f"schema      {schema or SCHEMA}, this release writes {SCHEMA}")
         options = database[RECVQ].options()
     click.echo(f"audit       rows are removed after {settings.audit_days} days")
