@@ -100,11 +100,14 @@ def linedesk() -> None:
     "--amqp",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Prepare RabbitMQ instead, on its machine: virtual host, exchange, and users with the "
-    "rights that they need. Write their URLs to FOLDER/{dispatcher,worker}/AMQP_URL.",
+    help="Instead describe RabbitMQ's virtual host, exchange and users with the rights that they "
+    "need, and name the command that makes them. Write the users' URLs to "
+    "FOLDER/{dispatcher,worker}/AMQP_URL.",
 )
 @option(
-    "--new-passwords", is_flag=True, help="With --users or --amqp: give all users new passwords."
+    "--new-passwords",
+    is_flag=True,
+    help="With --users or --amqp: give the users new passwords, all but MongoDB's administrator.",
 )
 @with_settings
 def init(
@@ -119,7 +122,7 @@ def init(
         from linedesk.settings.settings import require_pika
 
         require_pika()
-        from linedesk.setup.rabbitmq import init_rabbitmq
+        from linedesk.launch.rabbitmq import init_rabbitmq
 
         if users is not None:
             raise click.UsageError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from linedesk.setup.users import (
     at_work_in,
     ensure_users,
     open_admin,
-    replace_admin_password,
     require_fitting,
 )
 from linedesk.store.client import connect
@@ -78,10 +76,6 @@ def _init_with_users(
         for where in add_members(client, str(admin)):
             click.echo(f"replicaset  {where} added")
         _init_collections(client[settings.mongodb_database], settings, capped_mb)
-        if new_passwords:
-            admin = replace_admin_password(client, admin, folder)
-            outcome = replace(outcome, state=NEW_PASSWORD)
-    with connect(str(admin), app_name="linedesk-init") as client:
         others = ensure_users(
             client, admin, folder, database=settings.mongodb_database, new_passwords=new_passwords
         )

@@ -1,7 +1,7 @@
-"""The virtual host, exchange and users of RabbitMQ that `linedesk init --amqp` makes.
+"""The virtual host, exchange and users of RabbitMQ that `linedesk init --amqp` describes.
 
-One import of definitions by `rabbitmqctl` creates all of it and may be repeated. The passwords are
-in files for the processes; RabbitMQ gets salted hashes of them on standard input.
+One import of the definitions by `rabbitmqctl` creates all of it and may be repeated. The passwords
+are in files for the processes; the definitions have salted hashes of them.
 """
 
 from __future__ import annotations
@@ -10,75 +10,58 @@ import base64
 import hashlib
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import click
-import pika
 from pydantic import SecretStr
 
-from jobworker.remote.amqp import EXCHANGE, LEADER_QUEUE, LOST, WORKER_QUEUE, parameters
+from jobworker.remote.amqp import EXCHANGE, LEADER_QUEUE, WORKER_QUEUE
 from linedesk.settings import rules
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import Settings
 from linedesk.setup.users import at_work_in, new_password, write_for_owner
-from linedesk.store.errors import SetupError
 
 FILE = "AMQP_URL"
 DEFAULT_URL = "amqp://127.0.0.1:5672/linedesk"
 DEFINITIONS = "rabbitmq-definitions.json"
 HASH = "rabbit_password_hashing_sha256"
-CONTROL = "rabbitmqctl"
-CONTROL_SECONDS = 60.0
 
-BY_HAND = (
-    "{control} is not on this machine. Copy {path} to RabbitMQ's machine and run there: `{control} "
-    "import_definitions {name}`. Then run this command again: it checks the result"
+# The shell reads the file, since RabbitMQ's user may not.
+IMPORT = (
+    "Run this now, on RabbitMQ's machine: it makes or corrects all of them\n"
+    "  rabbitmqctl import_definitions < {path}"
 )
-NOT_OPENED = (
-    "RabbitMQ at {hosts} refuses the user {user}, although {control} has created it: set AMQP_URL "
-    "to the RabbitMQ of this machine, such as {example}"
+RESTART = (
+    "then restart linedesk-dispatcher and linedesk-worker soon; open connections stay until then"
 )
-RESTART = "new password for {who}: restart {units} soon; open connections stay until then"
-
-
-@dataclass(frozen=True)
-class BrokerUser:
-    """A user's rights in the virtual host, as RabbitMQ's regular expressions."""
-
-    configure: str
-    write: str
-    read: str
 
 
 def _literal(name: str) -> str:
     return name.replace(".", r"\.")
 
 
+# Each user's rights in the virtual host, as RabbitMQ's regular expressions.
 # Publishing to a queue by its name is a write to the default exchange, `amq.default` here.
 # A worker cannot reach other workers or the dispatcher's queue: those are also exclusive.
-WHO: Mapping[str, BrokerUser] = {
-    "dispatcher": BrokerUser(
-        configure=f"^({_literal(EXCHANGE)}$|{_literal(LEADER_QUEUE)})",
-        write=f"^(amq\\.default$|{_literal(LEADER_QUEUE)})",
-        read=f"^({_literal(EXCHANGE)}$|{_literal(LEADER_QUEUE)})",
-    ),
-    "worker": BrokerUser(
-        configure=f"^{_literal(WORKER_QUEUE)}",
-        write=f"^{_literal(EXCHANGE)}$",
-        read=f"^{_literal(WORKER_QUEUE)}",
-    ),
+WHO: Mapping[str, Mapping[str, str]] = {
+    "dispatcher": {
+        "configure": f"^({_literal(EXCHANGE)}$|{_literal(LEADER_QUEUE)})",
+        "write": f"^(amq\\.default$|{_literal(LEADER_QUEUE)})",
+        "read": f"^({_literal(EXCHANGE)}$|{_literal(LEADER_QUEUE)})",
+    },
+    "worker": {
+        "configure": f"^{_literal(WORKER_QUEUE)}",
+        "write": f"^{_literal(EXCHANGE)}$",
+        "read": f"^{_literal(WORKER_QUEUE)}",
+    },
 }
 
 
 def init_rabbitmq(settings: Settings, folder: Path, *, new_passwords: bool) -> None:
-    """Create everything that is missing and print it. Raises SettingsError, SetupError."""
+    """Write the users' files and the definitions, and print what to do. Raises SettingsError."""
     with at_work_in(folder):
         kept = {who: _kept(folder / who / FILE) for who in WHO}
         nodes = settings.amqp_urls or next(filter(None, kept.values()), (DEFAULT_URL,))
@@ -88,19 +71,18 @@ def init_rabbitmq(settings: Settings, folder: Path, *, new_passwords: bool) -> N
         }
         vhost = _vhost(nodes)
         urls = {who: _with_user(nodes, user_of(vhost, who), passwords[who]) for who in WHO}
-        renewed = [who for who in WHO if kept[who] and _password_in(kept[who]) != passwords[who]]
         for who in WHO:
             write_for_owner(folder / who / FILE, ",".join(urls[who]) + "\n")
-        _import(definitions(vhost, passwords), folder, urls)
-        _require_open(urls)
+        described = json.dumps(definitions(vhost, passwords), indent=2)
+        write_for_owner(folder / DEFINITIONS, f"{described}\n")
     click.echo(f"rabbitmq    {', '.join(_host(urlsplit(one).netloc) for one in nodes)}")
     click.echo(f"vhost       {vhost}")
     click.echo(f"exchange    {EXCHANGE}")
     for who in WHO:
         click.echo(f"user        {user_of(vhost, who)}: {folder / who / FILE}")
-    if renewed:
-        units = ", ".join(f"linedesk-{who}" for who in renewed)
-        click.echo(RESTART.format(who=", ".join(renewed), units=units))
+    click.echo(IMPORT.format(path=folder / DEFINITIONS))
+    if new_passwords:
+        click.echo(RESTART)
 
 
 def user_of(vhost: str, who: str) -> str:
@@ -111,9 +93,7 @@ def user_of(vhost: str, who: str) -> str:
 def definitions(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
     """The virtual host, users, rights and exchange in the form of RabbitMQ's definitions."""
     rights = [
-        {"vhost": vhost, "user": user_of(vhost, who)}
-        | {"configure": one.configure, "write": one.write, "read": one.read}
-        for who, one in WHO.items()
+        {"vhost": vhost, "user": user_of(vhost, who), **allowed} for who, allowed in WHO.items()
     ]
     users = [
         {"name": user_of(vhost, who), "hashing_algorithm": HASH, "tags": []}
@@ -170,49 +150,3 @@ def _with_user(urls: Sequence[str], user: str, password: str) -> tuple[str, ...]
 
 def _host(netloc: str) -> str:
     return netloc.rpartition("@")[2]
-
-
-def _can_open(urls: Sequence[str]) -> bool:
-    """Whether a node accepts the URL's user."""
-    for url in urls:
-        with suppress(*LOST):
-            pika.BlockingConnection(parameters(url, "init")).close()
-            return True
-    return False
-
-
-def _import(wanted: Mapping[str, Any], folder: Path, urls: Mapping[str, Sequence[str]]) -> None:
-    """Import by `rabbitmqctl`, each time again, since rights may have been changed by hand."""
-    control = shutil.which(CONTROL)
-    if control is None:
-        if all(map(_can_open, urls.values())):
-            return
-        path = folder / DEFINITIONS
-        write_for_owner(path, json.dumps(wanted, indent=2) + "\n")
-        raise SetupError(BY_HAND.format(control=CONTROL, name=DEFINITIONS, path=path))
-    try:
-        done = subprocess.run(
-            [control, "--quiet", "import_definitions"],
-            input=json.dumps(wanted),
-            capture_output=True,
-            text=True,
-            timeout=CONTROL_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        told = "{command} does not end within {seconds:.0f} s"
-        raise SetupError(told.format(command=CONTROL, seconds=CONTROL_SECONDS)) from None
-    if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())[:300]
-        told = "{command} ended with exit code {code}: {output}"
-        command = f"{CONTROL} import_definitions"
-        raise SetupError(told.format(command=command, code=done.returncode, output=said))
-
-
-def _require_open(urls: Mapping[str, Sequence[str]]) -> None:
-    for nodes in urls.values():
-        if not _can_open(nodes):
-            hosts = ", ".join(_host(urlsplit(one).netloc) for one in nodes)
-            user = unquote(urlsplit(nodes[0]).username or "")
-            told = NOT_OPENED.format(hosts=hosts, user=user, control=CONTROL, example=DEFAULT_URL)
-            raise SetupError(told)
