@@ -15,7 +15,6 @@ import pytest
 
 import linesim
 from linedesk.launch.sim_clock import SimClock
-from linedesk.settings.settings import load_settings
 from tests.waiting import eventually
 
 NOWHERE = "http://127.0.0.1:1/sim/clock"
@@ -181,10 +180,3 @@ def test_it_waits_for_the_next_move_without_polling() -> None:
         follower.start()
         assert eventually(lambda: follower.join(1))
     assert paths == ["/", "/?after=180.25&wait=0.05"]
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1:9000", "localhost:9000", "[::1]:9000"])
-def test_the_setting_takes_a_clock_of_this_machine_only(host: str) -> None:
-    """Refused values are tested in tests/linedesk/settings/test_settings.py."""
-    url = f"http://{host}/sim/clock"
-    assert load_settings({"SIM_CLOCK": url}).sim_clock == url
