@@ -26,6 +26,7 @@ from linedesk.commands.removed import history, scheduler
 from linedesk.commands.status import status
 from linedesk.commands.tail import tail
 from linedesk.commands.trace import trace
+from linedesk.store.documents import SCHEMA
 
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings
@@ -51,29 +52,14 @@ Examples:
 """
 
 
-def _show_version(context: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
-    """Print the versions and end."""
-    if not is_asked or context.resilient_parsing:
-        return
-    from importlib.metadata import version
-
-    from linedesk.store.documents import SCHEMA
-
-    click.echo(f"linedesk, version {version('linedesk')}, schema {SCHEMA}")
-    context.exit()
-
-
 @click.group(
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version and exit.",
+@click.version_option(
+    package_name="linedesk",
+    prog_name="linedesk",
+    message=f"%(prog)s, version %(version)s, schema {SCHEMA}",
 )
 def linedesk() -> None:
     """A LINE bot server that loses no event.

@@ -12,13 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import (
-    CollectorRegistry,
-    GCCollector,
-    PlatformCollector,
-    ProcessCollector,
-    start_http_server,
-)
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
 from linedesk.runtime.thread import BackgroundThread
 
@@ -34,7 +28,7 @@ JOIN_SECONDS = 1.0
 def serve_metrics(registry: CollectorRegistry, host: str, port: int | None) -> Iterator[None]:
     """Answer GET /metrics until the end of the context; without a port, do nothing.
 
-    The answer has the metrics of the registry, of the process and of Python. Raises nothing: an
+    The answer has the metrics of the registry and of the process. Raises nothing: an
     address in use is logged once and tried again every RETRY_SECONDS.
     """
     if port is None:
@@ -53,8 +47,6 @@ def _with_process_metrics(registry: CollectorRegistry) -> CollectorRegistry:
     everything = CollectorRegistry(auto_describe=False)
     everything.register(registry)
     _Process(registry=everything)
-    PlatformCollector(registry=everything)
-    GCCollector(registry=everything)
     return everything
 
 

@@ -25,7 +25,7 @@ from linedesk.setup.users import (
 )
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, require_schema
-from linedesk.store.documents import RECVQ, SCHEMA
+from linedesk.store.documents import SCHEMA
 from linedesk.store.errors import translated
 
 # No process runs as the administrator or the operator.
@@ -88,16 +88,8 @@ def _init_collections(database: Database[Any], settings: Settings, capped_mb: in
     with translated():
         _show(database, made)
         click.echo(f"schema      {schema or SCHEMA}, this release writes {SCHEMA}")
-        options = database[RECVQ].options()
     click.echo(f"audit       rows are removed after {settings.audit_days} days")
     set_audit_age(database, days=settings.audit_days)
-    size = int(options["size"])
-    if size != capped_mb * MEGABYTE:
-        command = f"db.runCommand({{collMod: '{RECVQ}', cappedSize: {capped_mb * MEGABYTE}}})"
-        click.echo(
-            f"{RECVQ} keeps its size of {size // MEGABYTE} MB; to change it, run in the mongo "
-            f"shell: {command}"
-        )
 
 
 def _show(database: Database[Any], made: Mapping[str, str]) -> None:

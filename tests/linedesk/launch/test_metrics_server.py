@@ -73,7 +73,7 @@ def test_it_serves_the_figures_those_of_the_process_and_nothing_twice(
         lines = plain.body.splitlines()
         assert "linedesk_accepted_events_total 3.0" in lines
         names = {line.split(" ")[2] for line in lines if line.startswith("# TYPE")}
-        assert {"process_resident_memory_bytes", "process_open_fds", "python_info"} <= names
+        assert {"process_resident_memory_bytes", "process_open_fds"} <= names
         assert "_created" not in plain.body
         started = next(line for line in lines if line.startswith("process_start_time_seconds"))
         assert 0 <= time.time() - float(started.split()[1]) < 86_400
