@@ -23,8 +23,6 @@ REMOVED: Mapping[str, str] = {
     ),
 }
 """Settings of earlier releases, each with what to do instead. They have no effect."""
-TABLES = ("bot_settings",)
-"""Settings that may be tables in the TOML file."""
 
 
 def gather(
@@ -69,7 +67,9 @@ def _from_toml(path: Path, known: Sequence[str]) -> dict[str, Any]:
             ]
         )
     given = {key.lower(): value for key, value in table.items()}
-    tables = {name: given.pop(name) for name in TABLES if isinstance(given.get(name), dict)}
+    # The one setting that may be a table.
+    is_table = isinstance(given.get("bot_settings"), dict)
+    tables = {"bot_settings": given.pop("bot_settings")} if is_table else {}
     return _set_values({name: str(value) for name, value in given.items()}) | tables
 
 
