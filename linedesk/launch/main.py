@@ -33,29 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("linedesk.launch")
 
-EXAMPLES = """\b
-Examples:
-  linedesk demo                    chat with the parrot bot in the browser
-  linedesk demo --once             see one conversation from end to end
-  linedesk demo --bot timer        chat with another bot: timer or reminder
-  linedesk init                    prepare MongoDB; may be run again
-  linedesk up --config line.toml   run all processes on a small server
-  linedesk status --watch          health, rates and waiting events
-  linedesk console                 the same as a web page, http://127.0.0.1:8010/
-  linedesk tail                    events, runs and calls as they happen
-  linedesk trace 01HEV3K9QW        the story of one event, up to LINE's request id
-  linedesk pause main/U4af         hold the events of one conversation
-  linedesk dead list --since 2h    dead letters of the last two hours
-  linedesk conversation show U4af  state, timers and outbox of a user
-  linedesk export /mnt/backup      save conversations, timers and dead letters in one file
-  linedesk doctor                  check everything and show what to do
-"""
 
-
-@click.group(
-    epilog=EXAMPLES,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(
     package_name="linedesk",
     prog_name="linedesk",

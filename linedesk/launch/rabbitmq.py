@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,23 +40,19 @@ RESTART = (
 )
 
 
-def _literal(name: str) -> str:
-    return name.replace(".", r"\.")
-
-
 # Each user's rights in the virtual host, as RabbitMQ's regular expressions.
 # Publishing to a queue by its name is a write to the default exchange, `amq.default` here.
 # A worker cannot reach other workers or the dispatcher's queue: those are also exclusive.
 WHO: Mapping[str, Mapping[str, str]] = {
     "dispatcher": {
-        "configure": f"^({_literal(EXCHANGE)}$|{_literal(LEADER_QUEUE)})",
-        "write": f"^(amq\\.default$|{_literal(LEADER_QUEUE)})",
-        "read": f"^({_literal(EXCHANGE)}$|{_literal(LEADER_QUEUE)})",
+        "configure": f"^({re.escape(EXCHANGE)}$|{re.escape(LEADER_QUEUE)})",
+        "write": f"^(amq\\.default$|{re.escape(LEADER_QUEUE)})",
+        "read": f"^({re.escape(EXCHANGE)}$|{re.escape(LEADER_QUEUE)})",
     },
     "worker": {
-        "configure": f"^{_literal(WORKER_QUEUE)}",
-        "write": f"^{_literal(EXCHANGE)}$",
-        "read": f"^{_literal(WORKER_QUEUE)}",
+        "configure": f"^{re.escape(WORKER_QUEUE)}",
+        "write": f"^{re.escape(EXCHANGE)}$",
+        "read": f"^{re.escape(WORKER_QUEUE)}",
     },
 }
 
