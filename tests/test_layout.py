@@ -41,7 +41,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "linedesk": {"jobworker"},
     "linedesk.bots": {"linedesk", "linedesk.runtime", "linedesk.settings", "jobworker"},
     "linedesk.operate": GROUND,
-    "linedesk.setup": GROUND | {"linedesk.operate", "jobworker"},
+    "linedesk.setup": GROUND,
     "linedesk.page": TOOLS,
     "linedesk.doctor": TOOLS | {"linedesk.commands", "jobworker"},
     "linedesk.backup": TOOLS | ROOMS,

@@ -22,7 +22,6 @@ import pytest
 
 from linedesk.launch.stage import DATABASE
 from linedesk.operate.dead_letters import explained
-from linedesk.setup.views import ensure_views
 from linedesk.store.documents import Document
 from linedesk.store.records.timers import RUN_AT
 from linesim import Sim
@@ -255,7 +254,6 @@ def test_the_pages_lines_of_the_shell_count_what_waits(desk: Desk) -> None:
     group = desk.sim.add_group("家族", members=[desk.user])
     desk.runs(OF_MEMBERS)
     desk.says("talk.state = 'asked'", group)
-    ensure_views(desk.stack.database)
     counted = [_counts(desk, line) for line in _lines_of_the_shell()]
     timers, states, members, versions = counted
     assert timers == {"soup": 2, "~state": 1}

@@ -20,7 +20,7 @@ from linedesk.settings.settings import require_pika
 
 CONNECT_SECONDS = 2.0
 MAKE = mark(
-    "run `linedesk init --amqp {folder}` on RabbitMQ's machine: it sets exchange, users and rights"
+    "run `linedesk init --amqp {folder}` and the command it prints: exchange, users, rights"
 )
 FOLDER = "/etc/linedesk/credentials"
 

@@ -22,7 +22,7 @@ from linedesk.commands.failure import KNOWN, report
 from linedesk.operate.acts import OperatorControl
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import load_settings
-from linedesk.setup.database import open_to_act, operator
+from linedesk.setup.database import open_database, operator
 from linedesk.setup.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
 from linedesk.store.control import Scope
 from linedesk.store.errors import OtherSchema, StoreUnavailable
@@ -214,7 +214,7 @@ def test_an_act_reports_within_two_seconds_that_mongodb_is_down(hanging: str) ->
         began = time.monotonic()
         with (
             pytest.raises(StoreUnavailable),
-            open_to_act(load_settings({"MONGODB_URI": uri}), app_name="tests"),
+            open_database(load_settings({"MONGODB_URI": uri}), app_name="tests", to_act=True),
         ):
             pass
         assert time.monotonic() - began < 2.0

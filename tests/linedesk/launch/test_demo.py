@@ -106,7 +106,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 def test_once_shows_each_message_with_its_answer(played: Demo) -> None:
     text = played.output()
     assert "佐藤花子: こんにちは\n  parrot: 佐藤花子さん、はい、こんにちは、ですね。\n" in text
-    assert re.search(r"Each was answered once\. Calls of LINE began 1\d\d\.\d ms apart", text)
+    assert text.endswith("Each was answered once.\n")
     assert "\x1b" not in text
 
 
