@@ -12,7 +12,7 @@ from linedesk.commands.listing import who
 from linedesk.operate import dead_letters, processes
 from linedesk.operate.format import brief, for_long, local, one_line, visible
 from linedesk.operate.health import HealthProblem, name_of_health, problems_of, sent_words
-from linedesk.operate.overview import GateView, Latency, Overview, Sent
+from linedesk.operate.overview import Latency, Overview, Sent
 from linedesk.operate.processes import Process, WorkersView
 from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
@@ -210,9 +210,7 @@ def _line(seen: Overview) -> Text:
         use = "-" if gate.use is None else f"{gate.use:.0%}"
         words = _("{host}: gate {use} used, {count:,.0f} waiting")
         words = words.format(host=gate.host, use=use, count=gate.waiting or 0)
-        told.append(f"{words}{_lines(gate)}  ")
-    if seen.sent.calls:
-        told.append(f"{_sent(seen)}  ")
+        told.append(f"{words}  ")
     if seen.counted_today is not None:
         told.append(_("{count:,.0f} counted today").format(count=seen.counted_today) + "  ")
     if seen.late_today:
@@ -238,26 +236,6 @@ def _month(seen: Overview) -> Iterator[Text]:
         yield told
     if seen.month != Sent():
         yield Text(_("this month: {sent}").format(sent=sent_words(seen.month)))
-
-
-def _sent(seen: Overview) -> str:
-    sends = ngettext("{count:,.0f} send", "{count:,.0f} sends", round(seen.sent.sends))
-    calls = ngettext("{count:,.0f} call", "{count:,.0f} calls", round(seen.sent.calls))
-    return _("{sends} in {calls}").format(
-        sends=sends.format(count=seen.sent.sends), calls=calls.format(count=seen.sent.calls)
-    )
-
-
-def _lines(gate: GateView) -> str:
-    """How many calls of each class wait, and how long the first of them has waited."""
-    told = [
-        _("{count:,.0f} {kind} up to {duration}").format(
-            count=one.waiting, kind=known(one.name), duration=brief(one.longest_seconds)
-        )
-        for one in gate.classes
-        if one.waiting
-    ]
-    return f" ({', '.join(told)})" if told else ""
 
 
 def _room(seen: Overview) -> Text:

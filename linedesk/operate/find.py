@@ -21,7 +21,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from linedesk.operate import dead_letters
-from linedesk.operate.conversation import MOST_HELD, known_channels, names_of, shown_name
+from linedesk.operate.conversation import known_channels, names_of, shown_name
 from linedesk.operate.errors import NoSuchEvent, NotOneConversation, Phrase
 from linedesk.operate.reading import (
     NEWEST_DOCUMENTS,
@@ -56,6 +56,8 @@ READ_SECONDS = 10.0
 # At most so many matches of a start or of a name are named.
 MOST_NAMED = 20
 MOST_FOUND = 50
+# An event in `held` is found by its eventId among so many, the oldest.
+MOST_HELD = 10_000
 # The sign in a shortened id on a screen. A copied short id is found, too.
 ELLIPSIS = "…"
 SHORTEST_START = 6

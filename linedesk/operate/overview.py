@@ -35,7 +35,7 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import translated
 from linedesk.store.limits import TOKYO, midnight, sent_id
-from linedesk.store.records.calls import TurnClass, is_taken
+from linedesk.store.records.calls import is_taken
 from linedesk.store.records.letters import LAST_AT, LATE, MOST_COUNTED, REPLAYED_AT, Cause
 
 View = TypeVar("View")
@@ -134,17 +134,6 @@ class ThreadsView:
 
 
 @dataclass(frozen=True)
-class ClassView:
-    """The calls that wait at a gate in one class of urgency."""
-
-    name: str
-    """live, chat, other or idle."""
-    waiting: float
-    longest_seconds: float | None
-    """The wait of the call that came first."""
-
-
-@dataclass(frozen=True)
 class CallsView:
     """The calls of the last minute among the newest calls of LINE."""
 
@@ -177,14 +166,6 @@ def sent_in(document: Mapping[str, Any]) -> Sent:
 
 
 @dataclass(frozen=True)
-class SentView:
-    """Calls of the last minute in which LINE took messages, and the sends in them."""
-
-    calls: float
-    sends: float
-
-
-@dataclass(frozen=True)
 class GateView:
     """One host of LINE."""
 
@@ -195,7 +176,6 @@ class GateView:
     turns_per_second: float | None
     breaker_open: bool
     """LINE fails: linedesk makes only a single call now and then."""
-    classes: list[ClassView]
     next_try_seconds: float | None = None
     """While LINE fails: the time until that call may begin; None where it is not known."""
 
@@ -281,14 +261,6 @@ def _gates(row: ProcessRow, *, age_seconds: float) -> list[GateView]:
             waiting=row.number("gateWaiting", host),
             turns_per_second=row.rate("gateTurns", host),
             breaker_open=bool(row.number("breakerOpen", host)),
-            classes=[
-                ClassView(
-                    name=one.word,
-                    waiting=row.number("gateClassWaiting", host, one.word) or 0,
-                    longest_seconds=row.number("gateClassLongestSeconds", host, one.word),
-                )
-                for one in TurnClass
-            ],
             next_try_seconds=_next_try(row, host, age_seconds),
         )
         for host in hosts
@@ -299,13 +271,6 @@ def _next_try(row: ProcessRow, host: str, age_seconds: float) -> float | None:
     pause = row.number("breakerPauseSeconds", host)
     is_held = row.number("breakerOpen", host) or row.number("tokenRefused")
     return max(0.0, pause - age_seconds) if pause is not None and is_held else None
-
-
-def _sent(row: ProcessRow) -> SentView:
-    by_endpoint = row.lately.get("callSends")
-    found = list(by_endpoint.values()) if isinstance(by_endpoint, Mapping) else []
-    parts = ("count", "sum")
-    return SentView(*(sum(processes.number_at(one, (of,)) or 0 for one in found) for of in parts))
 
 
 def ends_on(used: float, limit: float, now: datetime) -> date | None:
@@ -376,7 +341,6 @@ class Overview:
     """
     gates: list[GateView]
     token_refused: bool
-    sent: SentView
     counted_today: float | None
     """Messages that LINE has counted since midnight in Japan, as far as known."""
     late_today: int
@@ -551,7 +515,6 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         waiting=processes.listed(row, "waiting"),
         gates=_gates(dispatcher, age_seconds=_age(row, now)),
         token_refused=bool(dispatcher.number("tokenRefused")),
-        sent=_sent(dispatcher),
         counted_today=dispatcher.number("countedTodayMessages"),
         late_today=read.late,
         quota=_quota(dispatcher, now),

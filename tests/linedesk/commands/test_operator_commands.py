@@ -134,21 +134,11 @@ def test_status_tells_that_the_month_is_closed(run: Run, database: Database[Any]
     assert f"✕ Critical: quota: LINE takes no push since {local(since)}" in shown
 
 
-def test_status_tells_who_waits_by_class_and_how_many_sends_a_call_carries(
-    run: Run, database: Database[Any]
-) -> None:
-    figures = {
-        "gateClassWaiting": {"api": {"live": 12, "chat": 1, "other": 0}},
-        "gateClassLongestSeconds": {"api": {"live": 0.4, "chat": 9.5, "other": 0.0}},
-        "countedTodayMessages": 1_300,
-    }
-    carried = {"callSends": {"/v2/bot/message/reply": {"count": 12, "sum": 41.0}}}
+def test_status_has_what_was_counted_and_given_up_today(run: Run, database: Database[Any]) -> None:
     late = {"cause": "late", "lastAt": datetime.now(UTC), "replayedAt": datetime.now(UTC)}
     database.deadletters.insert_one({"_id": "late/0", **late})
-    with processes(database, figures=figures, lately=carried):
+    with processes(database, figures={"countedTodayMessages": 1_300}):
         shown = run("status").stdout
-    assert "(12 with a free reply up to 400 ms, 1 push to its own chat up to 9.5 s)" in shown
-    assert "41 sends in 12 calls" in shown
     assert "1,300 counted today" in shown
     assert "1 late reply given up today" in shown
     database.deadletters.delete_one({"_id": "late/0"})

@@ -22,7 +22,6 @@ PAGES = {
     "overview": "/?hours=6",
     "conversation": f"/conversation/main/{USER}",
     "conversations": "/conversations",
-    "waiting": "/conversations?order=waiting",
     "events": "/events",
     "pauses": "/pauses",
     "release": f"/release?channel=main&key={USER}",
