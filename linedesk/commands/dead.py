@@ -84,7 +84,7 @@ def acting(function: Callable[..., Any]) -> Any:
     @wraps(function)
     def command(own: Opened, choice: Choice, dry_run: bool, yes: bool, **options: bool) -> Any:
         from linedesk.operate.dead_letters import all_of, found
-        from linedesk.operate.errors import NotDone, Phrase
+        from linedesk.operate.text import NotDone
 
         if choice.is_open:
             raise click.UsageError("name the letters: ids, --cause, --since or --until")
@@ -92,7 +92,7 @@ def acting(function: Callable[..., Any]) -> Any:
             raise click.UsageError("give either ids, or --cause, --since and --until")
         rows = all_of(found(own.database[DEADLETTERS], choice), choice)
         if not rows:
-            raise NotDone(Phrase(NOTHING))
+            raise NotDone(NOTHING)
         if dry_run:
             _show_list(own, rows, as_json=options["as_json"])
             click.echo(f"{len(rows)} would be changed", err=True)
@@ -207,7 +207,7 @@ def replay(own: Opened, rows: list[Document], again: bool, force: bool, as_json:
     from rich.console import Console
     from rich.progress import track
 
-    from linedesk.operate.errors import NotReplayed
+    from linedesk.operate.text import NotReplayed
 
     acts, done = own.acts, []
     console = Console(stderr=True)

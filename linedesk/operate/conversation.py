@@ -17,8 +17,8 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from linedesk.operate.dead_letters import LISTED
-from linedesk.operate.errors import NotOneConversation
 from linedesk.operate.reading import NEWEST_DOCUMENTS, outbox_of, reported, starting
+from linedesk.operate.text import NotOneConversation
 from linedesk.store.control import DONE_AT, RELEASE, Pauses, Release
 from linedesk.store.documents import (
     CONTROL,

@@ -22,9 +22,7 @@ from pymongo.database import Database
 
 from linedesk.operate import dead_letters
 from linedesk.operate.conversation import known_channels, names_of, shown_name
-from linedesk.operate.errors import NoSuchEvent, NotOneConversation, Phrase
 from linedesk.operate.reading import (
-    NEWEST_DOCUMENTS,
     between,
     found_rows,
     naming,
@@ -32,7 +30,8 @@ from linedesk.operate.reading import (
     reported,
     starting,
 )
-from linedesk.runtime.language import mark
+from linedesk.operate.text import NotDone, NotOneConversation
+from linedesk.runtime.language import gettext as _
 from linedesk.store.control import PAUSE, Scope
 from linedesk.store.documents import (
     CALLS,
@@ -95,17 +94,16 @@ def find_conversation(
         found = list(_by_id_part(conversations, word))
         if len(found) == 1:
             return str(found[0]["_id"])
-        named = Named() if found else by_name(database, word)
-    wholes = [row for row in named.rows if _rank(row, folded(word)) in WHOLE]
+        named, unseen = ([], 0) if found else by_name(database, word)
+    wholes = [row for row in named if _rank(row, folded(word)) in WHOLE]
     # guard: a-name-of-unread-conversations-is-no-act
-    if whole_names and named.unseen:
+    if whole_names and unseen:
         wholes = []
-    fits = wholes or ([] if whole_names else named.rows)
+    fits = wholes or ([] if whole_names else named)
     if len(fits) == 1:
         return str(fits[0]["_id"])
-    raise NotOneConversation(
-        word, [_told(row) for row in found or fits or named.rows], unseen=named.unseen
-    )
+    candidates = [_told(row) for row in found or fits or named]
+    raise NotOneConversation(word, candidates, unseen=unseen)
 
 
 def id_part(word: str) -> tuple[str, str]:
@@ -113,7 +111,7 @@ def id_part(word: str) -> tuple[str, str]:
 
     An end needs the start before it; without a start every id would be compared.
     """
-    start, _, end = word.replace("...", ELLIPSIS).partition(ELLIPSIS)
+    start, _sign, end = word.replace("...", ELLIPSIS).partition(ELLIPSIS)
     is_part = len(start) >= SHORTEST_START if end else bool(start)
     return (start, end) if is_part else (word, "")
 
@@ -133,24 +131,17 @@ def _by_id_part(conversations: Collection[Any], word: str) -> Iterator[Document]
     yield from conversations.find(wanted, NAMING).sort("_id", 1).limit(MOST_NAMED)
 
 
-@dataclass(frozen=True)
-class Named:
-    """The conversations with a name, the best match first, and how many were not read."""
+def by_name(database: Database[Any], word: str) -> tuple[list[Document], int]:
+    """Return the conversations whose name is the word, or contains it, and how many were not read.
 
-    rows: Sequence[Document] = ()
-    unseen: int = 0
-
-
-def by_name(database: Database[Any], word: str) -> Named:
-    """Return the conversations whose name is the word, or contains it: MOST_NAMED at most.
-
+    At most MOST_NAMED, the best match first.
     A conversation's own name comes before a member's, a whole name before its start, and a start
     before another part; then the latest record comes first. The newest conversations are read
     first, for NAMES_SECONDS at most. Raises the errors of the driver.
     """
     wanted, conversations = folded(word), database[CONVERSATIONS]
     if not wanted:
-        return Named()
+        return [], 0
     until, seen = time.monotonic() + NAMES_SECONDS, 0
     is_whole = True
 
@@ -168,7 +159,7 @@ def by_name(database: Database[Any], word: str) -> Named:
     best = nsmallest(MOST_NAMED, ranked(), key=lambda found: (found[0], -_recency(found[1])))
     # The number is an estimate of MongoDB's, which reads no document for it.
     unseen = 0 if is_whole else max(1, conversations.estimated_document_count() - seen)
-    return Named([row for _, row in best], unseen)
+    return [row for _place, row in best], unseen
 
 
 def folded(text: str) -> str:
@@ -211,7 +202,7 @@ def event_of(database: Database[Any], word: str) -> str:
     """Return the event's name: its eventId, else the `_id` of its document.
 
     `word` is this name or any other id of the event, its unique start, or its short form. Raises
-    NoSuchEvent, and the errors of the driver.
+    NotDone, and the errors of the driver.
     """
     found = _by_index(database, word) or _by_looking(database, word)
     if found is not None:
@@ -220,13 +211,13 @@ def event_of(database: Database[Any], word: str) -> str:
     if len(starts) == 1:
         return starts[0]
     if starts:
-        message = mark("{word!r} matches several events: {events}")
-        raise NoSuchEvent(Phrase(message, word=word, events=", ".join(starts)))
-    message = mark(
+        message = _("{word!r} matches several events: {events}")
+        raise NotDone(message.format(word=word, events=", ".join(starts)))
+    message = _(
         "nothing is known by {word!r}: it is no id of an event, a message, a dead letter, an "
         "effect or a timer, and no x-line-request-id of the newest {count} calls"
     )
-    raise NoSuchEvent(Phrase(message, word=word, count=f"{NEWEST_CALLS:,}"))
+    raise NotDone(message.format(word=word, count=f"{NEWEST_CALLS:,}"))
 
 
 def _by_index(database: Database[Any], word: str) -> str | None:
@@ -353,8 +344,8 @@ def search(database: Database[Any], word: str, *, channel: str) -> Found:
             return Found(_event_hits(database, [event]))
         if (exact := with_id(conversations, word, channel=channel)) is not None:
             return Found([_conversation_hit(exact)])
-        named = by_name(database, word)
-        rows = [*_by_id_part(conversations, word), *named.rows]
+        named, unseen = by_name(database, word)
+        rows = [*_by_id_part(conversations, word), *named]
         found = {row["_id"]: _conversation_hit(row) for row in rows}
         events = _by_start(database, word)
         if not found and not events:
@@ -362,7 +353,7 @@ def search(database: Database[Any], word: str, *, channel: str) -> Found:
             event = _by_looking(database, word)
             events = [] if event is None else [event]
         hits = [*found.values(), *_event_hits(database, events)]
-        return Found(hits[:MOST_FOUND], named.unseen)
+        return Found(hits[:MOST_FOUND], unseen)
 
 
 def _conversation_hit(row: Mapping[str, Any]) -> Hit:
@@ -411,13 +402,22 @@ def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scop
     typed = None if word is not None and ELLIPSIS in word else Scope.parse(word)
     if typed is not None and _is_scope(database, typed, channel=channel):
         return typed
+    id_ = _meant(database, str(typed or word), channel=channel)
+    if id_ is not None:
+        return Scope.parse(id_)
+    if typed is None or typed.key is None:
+        raise NotOneConversation(str(typed or word), [])
+    return typed
+
+
+def _meant(database: Database[Any], word: str, *, channel: str) -> str | None:
+    """Return the conversation for an act; None where the word means none."""
     try:
-        id_ = find_conversation(database, str(typed or word), channel=channel, whole_names=True)
+        return find_conversation(database, word, channel=channel, whole_names=True)
     except NotOneConversation as error:
-        if error.found or typed is None or typed.key is None:
+        if error.found:
             raise
-        return typed
-    return Scope.parse(id_)
+    return None
 
 
 def _is_scope(database: Database[Any], typed: Scope, *, channel: str) -> bool:
@@ -432,15 +432,11 @@ def _is_scope(database: Database[Any], typed: Scope, *, channel: str) -> bool:
 
 
 def is_seen(database: Database[Any], scope: Scope) -> bool:
-    """Return whether a conversation is stored, or has events in `held` or the newest of recvq."""
+    """Return whether a conversation has a record, or an event in `held`."""
     whose = {"channel": scope.channel, "key": scope.key}
-    newest: list[Document] = [{"$limit": NEWEST_DOCUMENTS}, {"$match": whose}, {"$limit": 1}]
     with translated(), pymongo.timeout(READ_SECONDS):
-        return (
-            database[CONVERSATIONS].find_one({"_id": str(scope)}, {"_id": 1}) is not None
-            or database[HELD].find_one(whose, {"_id": 1}) is not None
-            or any(reported(database, RECVQ).aggregate(newest, hint={"$natural": -1}))
-        )
+        found = database[CONVERSATIONS].find_one({"_id": str(scope)}, {"_id": 1})
+        return (found or database[HELD].find_one(whose, {"_id": 1})) is not None
 
 
 def key_of(database: Database[Any], word: str, *, channel: str) -> str:
@@ -448,9 +444,4 @@ def key_of(database: Database[Any], word: str, *, channel: str) -> str:
 
     Raises NotOneConversation where it means several.
     """
-    try:
-        word = find_conversation(database, word, channel=channel, whole_names=True)
-    except NotOneConversation as error:
-        if error.found:
-            raise
-    return word.rpartition("/")[2]
+    return (_meant(database, word, channel=channel) or word).rpartition("/")[2]

@@ -17,12 +17,11 @@ from starlette.requests import ClientDisconnect
 
 from linedesk.operate.acts import Acts, Head, Kind, OperatorControl, heads
 from linedesk.operate.conversation import channels_of, names_of
-from linedesk.operate.errors import ConsoleError, Phrase
 from linedesk.operate.find import is_seen, key_of
 from linedesk.operate.format import scope_words
 from linedesk.operate.pauses import MOST_ON_PAGE, read_waiting
 from linedesk.operate.processes import listed, present_leader
-from linedesk.operate.text import known
+from linedesk.operate.text import NotDone, known
 from linedesk.page.gatekeeping import visitor_of
 from linedesk.page.live import Away
 from linedesk.page.page_context import PageContext, Said, own_path
@@ -92,7 +91,7 @@ class RequestedAct:
 
 
 Act = Callable[[RequestedAct], Awaitable[Said]]
-"""Writes to MongoDB through the context, in one step or more. Raises ConsoleError, Away."""
+"""Writes to MongoDB through the context, in one step or more. Raises NotDone, Away."""
 
 
 def _in_one_step(write: Callable[[RequestedAct], str]) -> Act:
@@ -118,7 +117,7 @@ def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Respo
         back = requested.word("back")
         try:
             said = await act(requested)
-        except ConsoleError as error:
+        except NotDone as error:
             said = Said("; ".join(error.problems), well=False, typed=requested.fields)
         except Away as error:
             said = Said(known(str(error)), well=False)
@@ -153,7 +152,7 @@ def _paused(database: Any, own_channel: str) -> dict[str, Any]:
 def _scope(requested: RequestedAct) -> Scope:
     channel, key = requested.word("channel"), requested.word("key")
     if "/" in channel:
-        raise ConsoleError(Phrase(mark("a channel's name has no slash")))
+        raise NotDone(_("a channel's name has no slash"))
     return Scope(channel or (requested.context.console.channel if key else None), key or None)
 
 
@@ -174,16 +173,16 @@ def _pause(requested: RequestedAct) -> str:
 
 
 def _require_pausable(scope: Scope, requested: RequestedAct) -> None:
-    """Raise ConsoleError for an unknown channel, and for everything without its confirmation.
+    """Raise NotDone for an unknown channel, and for everything without its confirmation.
 
     A pause of the only channel is a pause of everything.
     """
     database, own = requested.context.acting, requested.context.console.channel
     channels = channels_of(database, own=own, pauses=OperatorControl(database).read())
     if scope.channel is not None and scope.channel not in channels:
-        message = mark("Nothing was paused: no channel {name!r}, only {names}")
+        message = _("Nothing was paused: no channel {name!r}, only {names}")
         names = ", ".join(channels)
-        raise ConsoleError(Phrase(message, name=scope.channel, names=names))
+        raise NotDone(message.format(name=scope.channel, names=names))
     if scope.channel is not None and len(channels) > 1:
         return
     problems = []
@@ -193,8 +192,8 @@ def _require_pausable(scope: Scope, requested: RequestedAct) -> None:
     if not requested.word("why"):
         problems.append(_("write a reason, for other operators and the audit"))
     if problems:
-        message = mark("Nothing was paused: {problems}")
-        raise ConsoleError(Phrase(message, problems=_("; ").join(problems)))
+        message = _("Nothing was paused: {problems}")
+        raise NotDone(message.format(problems=_("; ").join(problems)))
 
 
 def _resume(requested: RequestedAct) -> str:
@@ -215,7 +214,7 @@ async def _release(requested: RequestedAct) -> Said:
     kind: Kind = "send" if requested.word("kind") == "send" else "event"
     channel, key, id_ = (requested.word(name) for name in ("channel", "key", "id"))
     if not (channel and key and id_):
-        raise ConsoleError(Phrase(mark("a release names a conversation and its event or send")))
+        raise NotDone(_("a release names a conversation and its event or send"))
     context, acts = requested.context, requested.acts
     head, why = Head(kind, id_, ""), requested.word("why")
     release = await context.act(lambda: acts.release(channel, key, head, why=why))

@@ -17,19 +17,19 @@ from linedesk.operate.dead_letters import (
     Choice,
     found,
     frames,
+    no_letters,
     summary,
     whole,
 )
-from linedesk.operate.errors import ConsoleError, NoSuchLetter, NotDone, NotReplayed, Phrase
 from linedesk.operate.format import as_json
 from linedesk.operate.processes import present_leader
-from linedesk.operate.text import known
+from linedesk.operate.text import NotDone, NotReplayed, known
 from linedesk.page.actions import MOST_LETTERS, Act, RequestedAct, doing, some
 from linedesk.page.live import Away
 from linedesk.page.page_context import PageContext, Said, own_path
 from linedesk.page.pages import asked_period
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark, ngettext
+from linedesk.runtime.language import ngettext
 from linedesk.store.documents import DEADLETTERS, Document
 from linedesk.store.errors import translated
 from linedesk.store.records.letters import Cause
@@ -54,7 +54,7 @@ def letter_routes(context: PageContext) -> APIRouter:
     async def one_letter(request: Request, id_: str) -> Response:
         row = await context.read(lambda database: whole(database[DEADLETTERS], id_))
         if row is None:
-            raise NoSuchLetter([id_])
+            raise no_letters([id_])
         (letter,) = await _summaries(context, [row])
         told: dict[str, Any] = {"letter": letter, "held": None}
         told["traceback"] = frames(row.get("traceback"), id_=id_)
@@ -150,7 +150,7 @@ async def _replay(requested: RequestedAct) -> Said:
             words = done.format(count=len(replays), total=len(ids), problem=problem)
             raise Away(words if len(ids) > 1 else str(error), refused=error.refused) from error
     if not replays:
-        raise ConsoleError(*some(refused))
+        raise NotDone(*some(refused))
     one, first = len(replays) == 1, next(iter(replays.values()))
     words = _("replayed as {replay}") if one else _("{count} letters are replayed")
     words = words.format(replay=first, count=len(replays))
@@ -159,7 +159,7 @@ async def _replay(requested: RequestedAct) -> Said:
         if waits := await context.act(lambda: acts.waits_for(list(replays))):
             words = _("{replayed}; it {waits}").format(replayed=words, waits=waits)
     if refused:
-        raise ConsoleError(words, *some(refused))
+        raise NotDone(words, *some(refused))
     path = f"/event/{quote(first, safe='')}" if one else "/events"
     return Said(words, well=None, link=(path, _("The result") if one else _("The results")))
 
@@ -176,7 +176,7 @@ async def _drop(requested: RequestedAct) -> Said:
 def _ids(requested: RequestedAct) -> Sequence[str]:
     """Return the ids of a form, the oldest first. Raises NotDone without any."""
     if not requested.ids:
-        raise NotDone(Phrase(mark("no letter is left")))
+        raise NotDone(_("no letter is left"))
     return requested.ids[:MOST_LETTERS]
 
 

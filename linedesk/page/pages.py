@@ -27,7 +27,6 @@ from linedesk.operate.conversation import (
     read_conversation,
 )
 from linedesk.operate.dead_letters import moment_of, summary
-from linedesk.operate.errors import NotOneConversation
 from linedesk.operate.events.lists import (
     MOST_EVENTS,
     EventLine,
@@ -43,6 +42,7 @@ from linedesk.operate.health import overview_as_json
 from linedesk.operate.history import read_history
 from linedesk.operate.overview import read_overview
 from linedesk.operate.pauses import MOST_ON_PAGE, read_waiting
+from linedesk.operate.text import NotOneConversation
 from linedesk.page.charts import HOURS, Chart, charts
 from linedesk.page.live import LiveReadings
 from linedesk.page.page_context import PageContext

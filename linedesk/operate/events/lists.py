@@ -15,7 +15,6 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
-from linedesk.operate import dead_letters
 from linedesk.operate.events.rows import Present, Rows, named, read_present, read_rows
 from linedesk.operate.events.story import Step, steps_of
 from linedesk.operate.events.verdict import RESULTS, Result, Verdict, verdict
@@ -52,8 +51,6 @@ class EventLine:
     outcome: Verdict
     answers: Sequence[Step] = ()
     """The steps of its sends; only in the list of a conversation."""
-    replay_of: str | None = None
-    """The id of the first dead letter behind a replay."""
 
 
 def events_between(
@@ -83,7 +80,9 @@ def events_of(
     `text` includes the texts. Raises StoreUnavailable.
     """
     with translated(), pymongo.timeout(READ_SECONDS):
-        return _read_lines(database, _of_one(database, channel, key, text), text=text, whole=True)
+        return _read_lines(
+            database, _of_one(database, channel, key, text), text=text, with_answers=True
+        )
 
 
 def _of_one(database: Database[Any], channel: str, key: str, text: bool) -> list[Document]:
@@ -111,10 +110,10 @@ def _read_lines(
     documents: Sequence[Document],
     *,
     text: bool = False,
-    whole: bool = False,
+    with_answers: bool = False,
 ) -> list[EventLine]:
-    rows = read_rows(database, named(documents), whole=whole)
-    return lines_of(rows.values(), read_present(database), text=text, with_answers=whole)
+    rows = read_rows(database, named(documents))
+    return lines_of(rows.values(), read_present(database), text=text, with_answers=with_answers)
 
 
 def lines_of(
@@ -133,7 +132,6 @@ def lines_of(
             text=_text(document) if text else None,
             outcome=verdict(rows, present, now=now),
             answers=answers_of(rows, text=text) if with_answers else (),
-            replay_of=dead_letters.first_letter(rows.name),
         )
         for rows in found
         for document in [rows.document or {}]

@@ -314,7 +314,7 @@ def test_a_name_is_found_while_the_first_handler_runs_and_is_gone_if_it_forgets(
     try:
         for user, name in ((hanako, "花"), (taro, "太")):
             id_ = f"main/{user.user_id}"
-            assert eventually(lambda name=name: [r["_id"] for r in by_name(database, name).rows])
+            assert eventually(lambda name=name: [r["_id"] for r in by_name(database, name)[0]])
             assert find_conversation(database, name, channel="main") == id_
             row = database.conversations.find_one({"_id": id_}) or {}
             assert (row["n"], row["applied"], row["data"], row["outbox"]) == (0, [], {}, {})
@@ -324,7 +324,7 @@ def test_a_name_is_found_while_the_first_handler_runs_and_is_gone_if_it_forgets(
     assert find_conversation(database, "花子", channel="main") == f"main/{hanako.user_id}"
     recorded = database.conversations.find_one({"_id": f"main/{hanako.user_id}"}) or {}
     assert (recorded["n"], len(recorded["applied"])) == (1, 1)
-    assert not by_name(database, "太").rows
+    assert not by_name(database, "太")[0]
 
 
 def test_a_name_is_kept_though_the_handler_fails_at_the_first_message(

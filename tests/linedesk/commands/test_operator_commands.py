@@ -201,7 +201,7 @@ def test_trace_tells_the_story_and_no_text(run: Run) -> None:
     assert TEXT not in shown
     assert TEXT in run("trace", "01E", "--text").stdout
     (told,) = jsons(run("trace", "01E", "--json"))
-    assert told["stands"] == "answered"
+    assert told["outcome"]["result"] == "answered"
     assert "linedesk: nothing is known by '01NONE'" in run("trace", "01NONE", code=1).stderr
 
 
@@ -244,7 +244,7 @@ def test_a_conversations_newest_events_are_told_with_results_and_answers(run: Ru
     assert "  POST /v2/bot/message/reply: LINE answered 200 in 90 ms\n" in recent
     (told,) = jsons(run("conversation", "recent", HANAKO, "--json"))
     assert [event["eventId"] for event in told["events"]] == ["01E"]
-    assert told["events"][0]["outcome"]["stands"] == "answered"
+    assert told["events"][0]["outcome"]["result"] == "answered"
 
 
 # pause, resume, release, audit
