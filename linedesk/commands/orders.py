@@ -110,10 +110,10 @@ def resume(own: Opened, scope: str | None, why: str, drop: bool, yes: bool, as_j
     that was stored until now becomes a dead letter with the cause `dropped by NAME`, for example
     because a person has answered. `linedesk dead replay` puts it back.
     """
-    from linedesk.operate.acts import OperatorControl
     from linedesk.operate.find import scope_of
     from linedesk.operate.pauses import read_waiting
     from linedesk.setup.database import operator
+    from linedesk.store.control import Control
 
     where = scope_of(own.database, scope, channel=own.channel)
     words = visible(str(where))
@@ -123,7 +123,7 @@ def resume(own: Opened, scope: str | None, why: str, drop: bool, yes: bool, as_j
         cost = ", and make each waiting event a dead letter" if drop else ""
         click.confirm(f"Resume {words}{cost}?", abort=True, err=True)
     was = own.acts.resume(where, why=why, drop=drop)
-    left = OperatorControl(own.database).read()
+    left = Control(own.database).read()
     obeyed = was and _within(OBEY_SECONDS, lambda: _has_ended(own.database, where))
     still = [str(one.scope) for one in left.rows]
     if as_json:

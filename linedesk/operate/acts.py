@@ -22,13 +22,11 @@ from pymongo.results import UpdateResult
 
 from linedesk.operate import processes
 from linedesk.operate.dead_letters import Replays
-from linedesk.operate.format import scope_words
 from linedesk.operate.health import WAIT_WARN_SECONDS
 from linedesk.operate.processes import present_leader
 from linedesk.operate.reading import outbox_of
 from linedesk.operate.text import NotDone, NotReplayed, known
-from linedesk.runtime.language import DEFAULT, ngettext, speaking
-from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import DEFAULT, speaking
 from linedesk.store import control
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import require_schema
@@ -265,14 +263,6 @@ class Acts:
         with self._audit.noted("resume and drop" if drop else "resume", on=str(scope), why=why):
             return self._control.resume(scope, drop_by=self._by if drop else None)
 
-    def still_paused(self, scope: Scope) -> list[tuple[str | None, str | None]]:
-        """Return channel and key of each pause that covers the scope or a part of it."""
-        return [
-            (other.channel, other.key)
-            for other in (one.scope for one in self._control.read().rows)
-            if other.covers(scope.channel, scope.key) or scope.covers(other.channel, other.key)
-        ]
-
     def release(self, channel: str, key: str, head: Head, *, why: str = "") -> Release:
         """Order the dispatcher to give up a stuck event or send, if it still is stuck.
 
@@ -286,24 +276,6 @@ class Acts:
         """Let workers with this version of the bot get jobs; False if they may already."""
         with self._audit.noted("accept", on=version, why=why):
             return self._control.accept_bot(version, by=self._by)
-
-    def waits_for(self, ids: Sequence[str]) -> str | None:
-        """Return why the replays of these letters wait; None where they do not wait."""
-        fields = ["channel", "key"]
-        with translated():
-            rows = list(self._database[DEADLETTERS].find({"_id": {"$in": list(ids)}}, fields))
-        pauses = self._control.read()
-        covering = {
-            str(one.scope): one
-            for row in rows
-            for one in pauses.covering(row.get("channel"), row.get("key"))
-        }
-        if not covering:
-            return None
-        names = sorted(scope_words(one.scope.channel, one.scope.key) for one in covering.values())
-        return ngettext(
-            "waits because {scopes} is paused", "waits because {scopes} are paused", len(names)
-        ).format(scopes=_(", ").join(names))
 
     def came(self, release: Release) -> Document | str | None:
         """Return the stored outcome of a release; None until a dispatcher has carried it out."""
@@ -332,7 +304,7 @@ def heads(database: Database[Any], channel: str, key: str) -> list[Head]:
     """
     with translated(), pymongo.timeout(READ_SECONDS):
         event = _event_head(database, channel, key)
-        if event is not None and OperatorControl(database).read().covers(channel, key):
+        if event is not None and Control(database).read().covers(channel, key):
             # Its row in `held` may still have the reason from before the pause.
             event = replace(event, why=reason(Why.PAUSED))
         send = _send_head(database, channel, key)

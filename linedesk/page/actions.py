@@ -15,7 +15,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from starlette.requests import ClientDisconnect
 
-from linedesk.operate.acts import Acts, Head, Kind, OperatorControl, heads
+from linedesk.operate.acts import Acts, Head, Kind, heads
 from linedesk.operate.conversation import channels_of, names_of
 from linedesk.operate.find import is_seen, key_of
 from linedesk.operate.format import scope_words
@@ -28,7 +28,7 @@ from linedesk.page.page_context import PageContext, Said, own_path
 from linedesk.page.view_models import choices_of
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.store.control import NOTHING_STUCK, Scope
+from linedesk.store.control import NOTHING_STUCK, Control, Scope
 from linedesk.store.records.waits import code_of
 
 UNKNOWN = mark(
@@ -133,7 +133,7 @@ def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Respo
 
 def _paused(database: Any, own_channel: str) -> dict[str, Any]:
     """Return the values of the page of pauses."""
-    pauses = OperatorControl(database).read()
+    pauses = Control(database).read()
     row = present_leader(database)
     obeyed = [(one.get("channel"), one.get("key")) for one in listed(row or {}, "paused")]
     conversations = [str(one.scope) for one in pauses.rows if one.scope.key]
@@ -178,7 +178,7 @@ def _require_pausable(scope: Scope, requested: RequestedAct) -> None:
     A pause of the only channel is a pause of everything.
     """
     database, own = requested.context.acting, requested.context.console.channel
-    channels = channels_of(database, own=own, pauses=OperatorControl(database).read())
+    channels = channels_of(database, own=own, pauses=Control(database).read())
     if scope.channel is not None and scope.channel not in channels:
         message = _("Nothing was paused: no channel {name!r}, only {names}")
         names = ", ".join(channels)
@@ -201,9 +201,6 @@ def _resume(requested: RequestedAct) -> str:
     what = scope_words(scope.channel, scope.key)
     if not acts.resume(scope, why=requested.word("why"), drop=is_drop):
         return _("{scope} was not paused").format(scope=what)
-    if still := [scope_words(*one) for one in acts.still_paused(scope)]:
-        words = _("{scope} is resumed, but other pauses remain: {pauses}")
-        return words.format(scope=what, pauses=_(", ").join(some(still)))
     if is_drop:
         return _("{scope} is resumed, and what waited becomes dead letters").format(scope=what)
     return _("{scope} is resumed").format(scope=what)

@@ -22,10 +22,8 @@ from jobworker.bot.timers import Timers
 from jobworker.effects import of_effect
 from jobworker.record.dead_letters import DeadLetters
 from linedesk.launch import main
-from linedesk.operate.acts import OperatorControl
 from linedesk.operate.dead_letters import Choice, frames, moment_of
 from linedesk.operate.format import visible
-from linedesk.store.control import Scope
 from linedesk.store.documents import make_document
 from linedesk.store.records.letters import Cause
 from linedesk.store.records.waits import code_of
@@ -241,14 +239,6 @@ def test_a_replay_puts_the_letters_back_the_oldest_first(run: Run, letters: Any)
     ]
     assert queue(letters) == ["replay:01OLD:1", "replay:01NEW:1"]
     assert [line.split()[0] for line in run("list").stdout.splitlines()] == ["id", "01S/0"]
-
-
-def test_a_replay_into_a_pause_says_that_it_waits(run: Run, letters: Any) -> None:
-    OperatorControl(letters).pause(Scope("main", "U花子"), by="hanako")
-    answer = run("replay", "01NEW")
-    assert answer.stdout == "replayed 01NEW as replay:01NEW:1\n"
-    assert "waits because main/U花子 is paused" in answer.stderr
-    assert "waits" not in run("replay", "01S/0").stderr
 
 
 def test_a_dry_run_writes_nothing_and_tells_all(run: Run, letters: Any) -> None:

@@ -124,17 +124,6 @@ def test_a_channel_that_does_not_exist_cannot_be_paused_but_any_pause_can_be_end
 # The real outcome.
 
 
-def test_a_replay_into_a_paused_conversation_says_that_it_waits(
-    full: Rows, browser: requests.Session
-) -> None:
-    ids = [row["_id"] for row in a_day.letters()]
-    with served(full) as url:
-        assert "waits" not in post(browser, url, "/letters/replay", id=ids[0])
-        OperatorControl(full).pause(Scope("main", USER), by="taro")
-        told = post(browser, url, "/letters/replay", id=ids[1])
-        assert f"replayed as replay:{ids[1]}:1; it waits because main/{USER} is paused" in told
-
-
 @pytest.mark.parametrize(
     ("came", "words"),
     [
