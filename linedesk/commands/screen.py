@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from linedesk.commands.listing import who
-from linedesk.operate import dead_letters, processes
+from linedesk.operate import processes
 from linedesk.operate.format import brief, for_long, local, one_line, visible
 from linedesk.operate.health import HealthProblem, name_of_health, problems_of, sent_words
 from linedesk.operate.overview import Latency, Overview, Sent
@@ -19,7 +19,7 @@ from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
 from linedesk.runtime.status_row import SILENT
 from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.letters import LAST_AT
+from linedesk.store.records.letters import LAST_AT, Cause
 
 STYLES = {"bad": "bold red", "warn": "yellow"}
 # The most rows of each kind.
@@ -32,8 +32,8 @@ def sections(seen: Overview) -> Iterator[tuple[str, list[Text]]]:
     yield _("linedesk"), [_head(seen, found), *_problems(found)]
     if seen.waiting:
         yield _("waiting"), [_waiting(one, seen) for one in seen.waiting[:MANY]]
-    if seen.letters:
-        yield _("dead"), [_letter(row, seen) for row in seen.letters[:MANY]]
+    if seen.causes:
+        yield _("dead"), [_cause(row) for row in seen.causes[:MANY]]
     yield (
         _("processes"),
         [_process(one) for one in seen.processes] or [Text(_("none known"), "dim")],
@@ -211,15 +211,6 @@ def _line(seen: Overview) -> Text:
         words = _("{host}: gate {use} used, {count:,.0f} waiting")
         words = words.format(host=gate.host, use=use, count=gate.waiting or 0)
         told.append(f"{words}  ")
-    if seen.counted_today is not None:
-        told.append(_("{count:,.0f} counted today").format(count=seen.counted_today) + "  ")
-    if seen.late_today:
-        late = ngettext(
-            "{count:,} late reply given up today",
-            "{count:,} late replies given up today",
-            seen.late_today,
-        )
-        told.append(late.format(count=seen.late_today) + "  ", "yellow")
     return told if told.plain else Text("-", "dim")
 
 
@@ -256,7 +247,8 @@ def _room(seen: Overview) -> Text:
     return Text("  ".join(told) or "-")
 
 
-def _letter(row: Mapping[str, Any], seen: Overview) -> Text:
-    at = datetime.fromisoformat(row[LAST_AT]).strftime("%m-%d %H:%M") if row[LAST_AT] else "-"
-    explained = dead_letters.explained(row)
-    return Text(visible(f"{at}  {known(row['what'])}  {_who(row, seen)}  {explained}"))
+def _cause(row: Mapping[str, Any]) -> Text:
+    words = _("{count:,} × {cause}, the last {at}").format(
+        count=row["count"], cause=known(Cause(row["cause"], row["about"])), at=local(row[LAST_AT])
+    )
+    return Text(visible(words))

@@ -20,13 +20,12 @@ from pymongo.database import Database
 from linedesk.operate.acts import heads, newest
 from linedesk.operate.calls import Wanted, newest_calls
 from linedesk.operate.conversation import (
-    ConversationView,
     conversation_summary,
     latest,
     names_of,
     read_conversation,
 )
-from linedesk.operate.dead_letters import moment_of, summary
+from linedesk.operate.dead_letters import moment_of
 from linedesk.operate.events.lists import (
     MOST_EVENTS,
     EventLine,
@@ -51,7 +50,6 @@ from linedesk.runtime.language import LANGUAGES, language
 from linedesk.runtime.language import gettext as _
 from linedesk.store.control import Scope
 from linedesk.store.documents import CONTROL, Document
-from linedesk.store.records.conversations import member_names
 
 # All viewers together; each page fetches itself as often.
 OVERVIEW_SECONDS = 1.0
@@ -261,19 +259,18 @@ def _conversation(database: Database[Any], channel: str, key: str) -> Document:
     whose = {"channel": channel, "key": key}
     id_ = f"{channel}/{key}"
     try:
-        view, is_known = read_conversation(database, id_), True
+        found, is_known = read_conversation(database, id_), True
     except NotOneConversation:
         # A conversation without a record: its events all wait, or were given up.
-        view, is_known = ConversationView({"_id": id_, **whose}, [], [], [], letters=[]), False
-    found = conversation_summary(view)
+        found, is_known = conversation_summary({"_id": id_, **whose}), False
     about = {name: {"$in": [None, value]} for name, value in whose.items()}
     pauses = list(database[CONTROL].find({"act": "pause", **about}, max_time_ms=LOOK_MS))
     return {
         "told": found,
         "is_known": is_known,
-        "letters": [summary(row) for row in view.letters[:MOST_LETTERS]],
-        "release": view.release,
-        "people": member_names(view.conversation) | {key: found["name"]},
+        "letters": found["letters"][:MOST_LETTERS],
+        "release": found["release"],
+        "people": found["names"] | {key: found["name"]},
         "whose": whose,
         "heads": choices_of(heads(database, channel, key)),
         "pauses": pauses,

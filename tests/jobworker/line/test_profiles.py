@@ -18,7 +18,7 @@ from jobworker.line.gate_order import Standing, Ticket
 from jobworker.line.profiles import has_time, is_fresh, profile_of
 from jobworker.record.conversations import ConversationStore
 from linedesk import Bot
-from linedesk.operate.conversation import conversation_summary, read_conversation
+from linedesk.operate.conversation import read_conversation
 from linedesk.operate.find import by_name, find_conversation
 from linedesk.store.documents import make_document
 from linedesk.store.errors import StoreUnavailable
@@ -462,10 +462,7 @@ def test_a_group_is_found_by_its_name_and_its_members_are(
     eventually(lambda: people(desk, group.chat_id).get("profile"))
     for name in ("山の会", "梅子", "松子"):
         assert find_conversation(desk.database, name, channel="main") == f"main/{group.chat_id}"
-    assert (
-        conversation_summary(read_conversation(desk.database, f"main/{group.chat_id}"))["name"]
-        == "山の会"
-    )
+    assert read_conversation(desk.database, f"main/{group.chat_id}")["name"] == "山の会"
     assert len([call for call in sim.calls_to("group_summary") if group.chat_id in call.path]) == 1
     # Without a sender the group's name belongs to no user: no event is answered by 山の会さん.
     desk.send(sim.drafts.join(group))

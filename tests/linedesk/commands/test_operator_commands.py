@@ -134,16 +134,6 @@ def test_status_tells_that_the_month_is_closed(run: Run, database: Database[Any]
     assert f"✕ Critical: quota: LINE takes no push since {local(since)}" in shown
 
 
-def test_status_has_what_was_counted_and_given_up_today(run: Run, database: Database[Any]) -> None:
-    late = {"cause": "late", "lastAt": datetime.now(UTC), "replayedAt": datetime.now(UTC)}
-    database.deadletters.insert_one({"_id": "late/0", **late})
-    with processes(database, figures={"countedTodayMessages": 1_300}):
-        shown = run("status").stdout
-    assert "1,300 counted today" in shown
-    assert "1 late reply given up today" in shown
-    database.deadletters.delete_one({"_id": "late/0"})
-
-
 def test_a_dead_letter_is_told_with_what_its_cause_means(run: Run, database: Database[Any]) -> None:
     letter = {"_id": "E9/0", "channel": "main", "key": HANAKO, "cause": "late"}
     database.deadletters.insert_one({**letter, "lastAt": NOW, "effect": {"way": "reply"}})

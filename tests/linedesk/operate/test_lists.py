@@ -286,8 +286,8 @@ def test_a_conversations_events_have_their_answers_below_them(database: Database
         "01SENDFAILED": [("letter", "bad", None)],
     }
     assert {(one.sender, one.text) for one in found.values()} == {(HANAKO, TEXT)}
-    view = read_conversation(database, f"main/{HANAKO}")
-    assert [row["_id"] for row in view.letters] == ["01SENDFAILED/0"]
+    told = read_conversation(database, f"main/{HANAKO}")["letters"]
+    assert [row["id"] for row in told] == ["01SENDFAILED/0"]
     for one in events_of(database, "main", HANAKO):
         assert one.text is None
         assert "こんにちは" not in str(one.answers)
@@ -308,11 +308,11 @@ def test_a_conversation_has_its_last_release(database: Database[Any]) -> None:
     database.conversations.insert_one(a_conversation())
     control = OperatorControl(database)
     release = control.release("main", HANAKO, {"eventId": "01A"}, by="hanako")
-    found = read_conversation(database, f"main/{HANAKO}").release
+    found = read_conversation(database, f"main/{HANAKO}")["release"]
     assert found is not None
     assert (found["by"], found["what"], found["outcome"]) == ("hanako", "01A", None)
     control.finish(release, "the event 01A is a dead letter")
-    found = read_conversation(database, f"main/{HANAKO}").release
+    found = read_conversation(database, f"main/{HANAKO}")["release"]
     assert found is not None
     assert found["outcome"] == "the event 01A is a dead letter"
 

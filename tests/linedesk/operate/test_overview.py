@@ -38,7 +38,7 @@ from tests.linedesk.operate.hand import HANAKO, NOW, a_call, a_desk, a_dispatche
 
 
 def overview(*rows: Document, **read: Any) -> Overview:
-    found = {"pauses": [], "calls": [], "letters": [], **read}
+    found = {"pauses": [], "calls": [], **read}
     return put_together(Read(rows=list(rows), **found), now=NOW)
 
 
@@ -82,13 +82,6 @@ def test_latencies_are_told_by_endpoint_and_may_have_none() -> None:
     assert found["handler", ""].p99 is None
 
 
-def test_what_was_counted_and_given_up_today_is_told() -> None:
-    seen = overview(a_dispatcher(figures={"countedTodayMessages": 300}), late=3)
-    assert (seen.counted_today, seen.late_today) == (300, 3)
-    nothing = overview(a_dispatcher())
-    assert (nothing.counted_today, nothing.late_today) == (None, 0)
-
-
 def test_the_month_has_a_forecast_and_its_kinds() -> None:
     sent = {"_id": "sent", "one": {"day": 1, "today": 64, "replies": 9, "pushes": 4, "groups": 60}}
     told = {"quotaUsedMessages": 100, "quotaMessages": 101}
@@ -107,17 +100,6 @@ def test_the_month_has_a_forecast_and_its_kinds() -> None:
     no_limit = overview(a_dispatcher(figures={"quotaUsedMessages": 100})).quota
     assert no_limit == QuotaView(None, 100)
     assert not problems_of(overview(a_desk(), a_dispatcher(figures={"quotaUsedMessages": 100})))
-
-
-def test_late_replies_of_today_are_counted_from_the_dead_letters(database: Database[Any]) -> None:
-    # Noon in Japan.
-    now = datetime(2026, 11, 22, 3, tzinfo=UTC)
-    letters = [(1, "late"), (11 * 3600, "late"), (13 * 3600, "late"), (2, "quota")]
-    database.deadletters.insert_many(
-        {"_id": str(n), "lastAt": ago(seconds, now=now), "cause": cause}
-        for n, (seconds, cause) in enumerate(letters)
-    )
-    assert read_overview(database, now=now).late_today == 2
 
 
 def test_of_two_dispatchers_the_one_that_leads_is_told() -> None:
@@ -421,7 +403,6 @@ def test_dead_letters_are_counted_by_cause_until_they_are_replayed(
         ("-", 2, 2),
     ]
     assert seen.causes[0]["explained"] == "quota: the month's messages are used up"
-    assert [one["id"] for one in seen.letters] == ["2", "1", "3", "4", "0"]
     assert wrong(seen)["dead letters"] == "warn"
 
 
@@ -435,14 +416,12 @@ def test_of_very_many_dead_letters_the_newest_are_counted(
     seen = read_overview(database, now=NOW)
     # An incident of today is reported although one of last week left more letters than are counted.
     assert (seen.letters_open, seen.letters_lately) == (3, 2)
-    assert [one["id"] for one in seen.letters] == ["6", "5", "0"]
     assert wrong(seen)["dead letters"] == "warn"
 
 
-def test_an_old_letter_is_listed_behind_many_that_were_replayed(full: Database[Any]) -> None:
+def test_an_old_letter_is_counted_behind_many_that_were_replayed(full: Database[Any]) -> None:
     full.deadletters.insert_one({"_id": "old", "lastAt": ago(9 * 86400), "cause": "quota"})
     seen = read_overview(full)
-    assert [one["id"] for one in seen.letters] == ["old"]
     assert (seen.letters_open, seen.letters_lately) == (1, 0)
 
 
@@ -528,7 +507,6 @@ def test_an_overview_reads_little_and_nothing_of_recvq(
     database, commands = spied
     seen = read_overview(database)
     assert seen.queue.documents == 7
-    assert [row["eventId"] for row in seen.calls[:2]] == ["999", "998"]
     assert len(commands.sent) == 8
     assert all(next(iter(one.values())) != "recvq" for one in commands.sent)
     assert all(examined(full, one) <= MOST_EXAMINED for one in commands.sent)
