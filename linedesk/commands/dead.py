@@ -22,7 +22,7 @@ from linedesk.commands.options import (
     to_act,
     with_database,
 )
-from linedesk.operate.format import echo_json, local, plain
+from linedesk.operate.format import as_json, echo_json, local
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.documents import DEADLETTERS
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
@@ -192,7 +192,7 @@ def _show_one(letter: Document, name: str | None, *, text: bool, as_json: bool) 
 
 def _lines(value: Any) -> list[str]:
     if isinstance(value, Mapping):
-        value = json.dumps(value, ensure_ascii=False, indent=2, default=plain)
+        value = json.dumps(as_json(value), ensure_ascii=False, indent=2)
     return ["-"] if value is None else str(value).splitlines()
 
 

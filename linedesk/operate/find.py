@@ -20,8 +20,7 @@ from bson import ObjectId
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from linedesk.operate import dead_letters
-from linedesk.operate.conversation import known_channels, names_of, shown_name
+from linedesk.operate.conversation import known_channels, shown_name
 from linedesk.operate.reading import (
     between,
     found_rows,
@@ -48,7 +47,7 @@ from linedesk.store.documents import (
 from linedesk.store.errors import translated
 from linedesk.store.records.calls import REQUEST_ID
 from linedesk.store.records.conversations import member_names, own_name
-from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.timers import SET_BY
 
 READ_SECONDS = 10.0
@@ -62,15 +61,12 @@ ELLIPSIS = "…"
 SHORTEST_START = 6
 # A search by name reads conversations for so long.
 NAMES_SECONDS = 2.0
-# The ranks of whole names.
-WHOLE = ((0, False), (0, True))
 # Combining Diacritical Marks of Unicode.
 ACCENTS = ("\u0300", "\u036f")
 BATCH = 1_000
 # LINE's request ids have no index: a row of `calls` is 180 bytes, so this reads 4 MB at most.
 NEWEST_CALLS = 20_000
 NAMING: Mapping[str, Any] = dict.fromkeys(("kind", "at", "profile.displayName", "members"), 1)
-SHOWN = {EVENT_ID: 1, ACCEPT_TIME: 1, "unsent": 1, "event.type": 1, "event.message.type": 1}
 
 
 # Conversations.
@@ -95,7 +91,7 @@ def find_conversation(
         if len(found) == 1:
             return str(found[0]["_id"])
         named, unseen = ([], 0) if found else by_name(database, word)
-    wholes = [row for row in named if _rank(row, folded(word)) in WHOLE]
+    wholes = [row for row in named if _rank(row, folded(word)) == 0]
     # guard: a-name-of-unread-conversations-is-no-act
     if whole_names and unseen:
         wholes = []
@@ -135,8 +131,8 @@ def by_name(database: Database[Any], word: str) -> tuple[list[Document], int]:
     """Return the conversations whose name is the word, or contains it, and how many were not read.
 
     At most MOST_NAMED, the best match first.
-    A conversation's own name comes before a member's, a whole name before its start, and a start
-    before another part; then the latest record comes first. The newest conversations are read
+    A whole name comes before its start, and a start before another part; then the latest record
+    comes first. The newest conversations are read
     first, for NAMES_SECONDS at most. Raises the errors of the driver.
     """
     wanted, conversations = folded(word), database[CONVERSATIONS]
@@ -145,7 +141,7 @@ def by_name(database: Database[Any], word: str) -> tuple[list[Document], int]:
     until, seen = time.monotonic() + NAMES_SECONDS, 0
     is_whole = True
 
-    def ranked() -> Iterator[tuple[tuple[int, bool], Document]]:
+    def ranked() -> Iterator[tuple[int, Document]]:
         nonlocal seen, is_whole
         with conversations.find({}, NAMING, batch_size=BATCH).hint([("$natural", -1)]) as rows:
             for row in rows:
@@ -173,14 +169,12 @@ def folded(text: str) -> str:
     return "".join(unicodedata.normalize("NFKC", plain).split())
 
 
-def _rank(row: Mapping[str, Any], wanted: str) -> tuple[int, bool] | None:
+def _rank(row: Mapping[str, Any], wanted: str) -> int | None:
     """Return the rank of its best matching name, the best lowest; None without a match."""
-    own = own_name(row)
-    names = [(own, False)] if own else []
-    names += [(name, True) for name in member_names(row).values()]
+    names = [folded(one) for one in (own_name(row), *member_names(row).values()) if one]
     fits = [
-        (0 if name == wanted else 1 if name.startswith(wanted) else 2, is_members)
-        for name, is_members in ((folded(name), is_members) for name, is_members in names)
+        0 if name == wanted else 1 if name.startswith(wanted) else 2
+        for name in names
         if wanted in name
     ]
     return min(fits, default=None)
@@ -316,9 +310,9 @@ class Hit:
     name: str | None = None
     """The name in LINE of the user or group."""
     what: str | None = None
-    """user, group or room of a conversation; the type of an event."""
+    """user, group or room."""
     at: datetime | None = None
-    """The last record of the conversation, or the arrival of the event."""
+    """The last record of the conversation."""
 
 
 @dataclass(frozen=True)
@@ -341,50 +335,25 @@ def search(database: Database[Any], word: str, *, channel: str) -> Found:
     conversations = database[CONVERSATIONS]
     with translated(), pymongo.timeout(READ_SECONDS):
         if (event := _by_index(database, word)) is not None:
-            return Found(_event_hits(database, [event]))
+            return Found([Hit("event", event)])
         if (exact := with_id(conversations, word, channel=channel)) is not None:
-            return Found([_conversation_hit(exact)])
+            return Found([_hit(exact)])
         named, unseen = by_name(database, word)
         rows = [*_by_id_part(conversations, word), *named]
-        found = {row["_id"]: _conversation_hit(row) for row in rows}
+        found = {row["_id"]: _hit(row) for row in rows}
         events = _by_start(database, word)
         if not found and not events:
             # Last, because it reads many rows.
             event = _by_looking(database, word)
             events = [] if event is None else [event]
-        hits = [*found.values(), *_event_hits(database, events)]
+        hits = [*found.values(), *(Hit("event", one) for one in events)]
         return Found(hits[:MOST_FOUND], unseen)
 
 
-def _conversation_hit(row: Mapping[str, Any]) -> Hit:
-    at = row.get("at")
-    return Hit(
-        "conversation",
-        str(row["_id"]),
-        name=shown_name(row),
-        what=row.get("kind"),
-        at=at if isinstance(at, datetime) else None,
-    )
-
-
-def _event_hits(database: Database[Any], names: Sequence[str]) -> list[Hit]:
-    """Return the events with the names of their users, where recvq has them."""
-    fields = {**SHOWN, "channel": 1, "key": 1}
-    rows = {
-        row[EVENT_ID]: row for row in database[RECVQ].find({EVENT_ID: {"$in": list(names)}}, fields)
-    }
-    ids = {name: f"{row.get('channel')}/{row.get('key')}" for name, row in rows.items()}
-    people = names_of(database, ids.values())
-    return [
-        Hit(
-            "event",
-            name,
-            name=people.get(ids.get(name, "")),
-            what=dead_letters.what({"document": rows[name]}) if name in rows else None,
-            at=rows[name].get(ACCEPT_TIME) if name in rows else None,
-        )
-        for name in names
-    ]
+def _hit(row: Mapping[str, Any]) -> Hit:
+    """Return a conversation as a match."""
+    at = row.get("at") if isinstance(row.get("at"), datetime) else None
+    return Hit("conversation", str(row["_id"]), shown_name(row), row.get("kind"), at)
 
 
 # Scopes.

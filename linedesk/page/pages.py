@@ -8,6 +8,7 @@ often.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -29,7 +30,6 @@ from linedesk.operate.dead_letters import moment_of
 from linedesk.operate.events.lists import (
     MOST_EVENTS,
     EventLine,
-    counted,
     events_between,
     events_of,
 )
@@ -38,8 +38,7 @@ from linedesk.operate.events.verdict import RESULTS
 from linedesk.operate.find import MOST_FOUND
 from linedesk.operate.find import search as find
 from linedesk.operate.health import overview_as_json
-from linedesk.operate.history import read_history
-from linedesk.operate.overview import read_overview
+from linedesk.operate.overview import read_history, read_overview
 from linedesk.operate.pauses import MOST_ON_PAGE, read_waiting
 from linedesk.operate.text import NotOneConversation
 from linedesk.page.charts import HOURS, Chart, charts
@@ -206,7 +205,7 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
             "is_cut": len(found) == MOST_EVENTS,
             "all": len(found),
             # A result without an event has its filter, too.
-            "counts": dict.fromkeys(RESULTS, 0) | counted(found),
+            "counts": dict.fromkeys(RESULTS, 0) | Counter(one.outcome.result for one in found),
             "period": period,
             "every": LISTS_SECONDS,
         }

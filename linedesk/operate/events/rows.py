@@ -30,7 +30,6 @@ from linedesk.store.documents import (
     RECVQ,
     SCHEDULE,
     Document,
-    name_of,
 )
 from linedesk.store.limits import SAFE_ORDER_SLACK
 from linedesk.store.records.answers import ANSWERS
@@ -308,8 +307,3 @@ def _finished(database: Database[Any], ids: Sequence[Any]) -> frozenset[Any]:
     return frozenset(
         one for one in ids if one in named or one == after or records.get(one, upto) < upto
     )
-
-
-def named(documents: Iterable[Document]) -> dict[str, Document | None]:
-    """Return documents by the names of their events."""
-    return {name_of(one): one for one in documents}

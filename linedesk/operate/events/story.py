@@ -95,10 +95,7 @@ def _received(rows: Rows, *, text: bool) -> Iterator[Step]:
     if rows.document is None:
         return
     event = event_in(rows.document)
-    sent_at = _moment(event.get("timestamp"))
     details: Document = {"type": event.get("type"), "document": rows.document.get("_id")}
-    if sent_at is not None:
-        details["sentAt"] = sent_at
     if (event.get("deliveryContext") or {}).get("isRedelivery"):
         details["isRedelivery"] = True
     if event.get("mode") == "standby":
@@ -119,13 +116,6 @@ def _received(rows: Rows, *, text: bool) -> Iterator[Step]:
         words.get(str(event.get("type"))) or _("received and stored, then confirmed to LINE"),
         details,
     )
-
-
-def _moment(timestamp: Any) -> datetime | None:
-    """Return LINE's milliseconds as a time."""
-    if not isinstance(timestamp, (int, float)) or not 0 < timestamp < 32_503_680_000_000:
-        return None
-    return datetime.fromtimestamp(timestamp / 1000, UTC)
 
 
 def _taken_back(rows: Rows) -> Iterator[Step]:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from linedesk.operate import processes
-from linedesk.operate.calls import reason_words, sends_of
+from linedesk.operate.calls import sends_of
 from linedesk.operate.dead_letters import explained, last_replay
 from linedesk.operate.events.rows import Present, Rows
 from linedesk.operate.format import brief, for_long
@@ -129,20 +129,13 @@ def _took(rows: Rows, call: Mapping[str, Any]) -> float | None:
 
 
 def _in_outbox(count: int, rows: Rows, present: Present) -> str:
-    """Return that sends wait, with the reason, else with LINE's last answer."""
+    """Return that sends wait, with the reason where one is known."""
     words = ngettext(
         "one of its sends waits in the outbox", "{count} of its sends wait in the outbox", count
     ).format(count=count)
     if (why := _why(rows, present)) is not None:
         return _("{step}: {reason}").format(step=words, reason=why)
-    last = rows.calls[-1] if rows.calls else {}
-    if not last:
-        return words
-    status, reason = last.get("status"), reason_words(last)
-    if not status:
-        return _("{step}; LINE gave no answer last time").format(step=words)
-    words = _("{step}; LINE's last answer was {status}").format(step=words, status=status)
-    return _("{step} ({reason})").format(step=words, reason=reason) if reason else words
+    return words
 
 
 def _undecided(rows: Rows, present: Present, now: datetime) -> tuple[Result, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +15,7 @@ from linedesk.operate.acts import Head, OperatorControl, heads
 from linedesk.operate.calls import Wanted, newest_calls
 from linedesk.operate.conversation import channels_of, latest, read_conversation
 from linedesk.operate.dead_letters import Choice, found
-from linedesk.operate.events.lists import counted, events_between, events_of
+from linedesk.operate.events.lists import events_between, events_of
 from linedesk.operate.events.story import tell
 from linedesk.operate.events.verdict import Result
 from linedesk.operate.pauses import Waiting, read_waiting
@@ -163,7 +164,12 @@ def test_events_of_the_last_hour_are_counted_by_result(database: Database[Any]) 
     database.recvq.insert_one(an_event("01OLD", at=ago(7200)))
     database.recvq.insert_one({"heartbeat": True, "acceptTime": now()})
     lines = events_between(database, ago(3600), None)
-    assert counted(lines) == {"answered": 1, "waiting": 1, "failed": 1, "no reply": 1}
+    assert Counter(one.outcome.result for one in lines) == {
+        "answered": 1,
+        "waiting": 1,
+        "failed": 1,
+        "no reply": 1,
+    }
     assert lines[-1].event_id == "01ANSWERED"
     failed = next(one for one in lines if one.outcome.result == "failed")
     assert (failed.outcome.letter, failed.outcome.words) == ("01GIVENUP", "handler: KeyError")

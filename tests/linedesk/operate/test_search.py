@@ -145,7 +145,7 @@ def test_a_result_has_its_kind_its_name_and_its_time(people: Database[Any]) -> N
             at=NOW - timedelta(days=2),
         )
     ]
-    event = Hit("event", EVENT, name="佐藤花子", what="message text", at=NOW)
+    event = Hit("event", EVENT)
     assert search(people, EVENT[:9], channel="main").hits == [event]
 
 
