@@ -37,7 +37,7 @@ WORDS = (
     *(mark("reply"), mark("push"), mark("multicast")),
     *(mark("send reply"), mark("send push"), mark("send multicast")),
     # What became of an event.
-    *(mark("in progress"), mark("given up"), mark("replayed"), mark("answered")),
+    *(mark("replayed"), mark("answered")),
     *(mark("failed"), mark("no reply"), mark("unknown")),
     # Acts in the audit, their ways and outcome, and the kinds of conversations.
     *(mark("pause"), mark("resume"), mark("resume and drop"), mark("release"), mark("drop")),

@@ -19,15 +19,12 @@ PACKAGES = ("dispatcher", "jobworker", "linedesk")
 WORDS = {
     # Results of `linedesk trace`, and why a send waits.
     "no-answer.md": (
-        "given up: ",
         " (one of its sends or timers)",
         "no running dispatcher holds the lease",
         " is paused",
         " others of its conversation",
         "stored; a dispatcher reads it next, or handles it now",
-        "in progress",
         "in the outbox",
-        "; LINE's last answer was ",
         "a button is shown, and the answer waits for a tap on it",
         "LINE took one send",
         "handled together with ",
