@@ -22,6 +22,7 @@ from pymongo.database import Database
 
 from linedesk.operate.conversation import known_channels, shown_name
 from linedesk.operate.reading import (
+    NEWEST_DOCUMENTS,
     between,
     found_rows,
     naming,
@@ -401,11 +402,15 @@ def _is_scope(database: Database[Any], typed: Scope, *, channel: str) -> bool:
 
 
 def is_seen(database: Database[Any], scope: Scope) -> bool:
-    """Return whether a conversation has a record, or an event in `held`."""
+    """Return whether a conversation is stored, or has events in `held` or the newest of recvq."""
     whose = {"channel": scope.channel, "key": scope.key}
+    newest: list[Document] = [{"$limit": NEWEST_DOCUMENTS}, {"$match": whose}, {"$limit": 1}]
     with translated(), pymongo.timeout(READ_SECONDS):
-        found = database[CONVERSATIONS].find_one({"_id": str(scope)}, {"_id": 1})
-        return (found or database[HELD].find_one(whose, {"_id": 1})) is not None
+        return (
+            database[CONVERSATIONS].find_one({"_id": str(scope)}, {"_id": 1}) is not None
+            or database[HELD].find_one(whose, {"_id": 1}) is not None
+            or any(reported(database, RECVQ).aggregate(newest, hint={"$natural": -1}))
+        )
 
 
 def key_of(database: Database[Any], word: str, *, channel: str) -> str:
