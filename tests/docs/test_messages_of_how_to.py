@@ -82,7 +82,6 @@ WORDS = {
 # The same in Japanese, with the texts of the console.
 IN_JAPANESE = {
     "no-answer.md": (
-        "断念: ",
         "送信またはタイマー",
         "再実行済み",
         "一時停止中",
