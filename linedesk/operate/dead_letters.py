@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import bson
+import pymongo
 from bson import ObjectId
 from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection
@@ -244,6 +246,85 @@ def all_of(rows: list[Document], choice: Choice) -> list[Document]:
     if unknown:
         raise no_letters(unknown)
     return rows
+
+
+# Groups.
+
+# With their tracebacks some 5 MB.
+NEWEST_LETTERS = 2_000
+GROUPS_SECONDS = 10.0
+# The cause of letters that were made by hand.
+NO_CAUSE = mark("no cause given")
+
+
+@dataclass(frozen=True)
+class LetterGroup:
+    """Letters of one cause and one line of code."""
+
+    cause: Cause
+    where: str
+    """`main.py:12 in handle`; empty where no code of the bot failed."""
+    count: int
+    last_at: datetime | None
+    newest: str
+    """The id of the newest one."""
+
+    @property
+    def explained(self) -> str:
+        """The cause with its meaning, translated."""
+        return known(self.cause) or _(NO_CAUSE)
+
+
+def letter_groups(database: Database[Any]) -> list[LetterGroup]:
+    """Return the groups of the newest letters that were not replayed, the largest group first.
+
+    Raises StoreUnavailable.
+    """
+    found = defaultdict[tuple[str, str], list[Document]](list)
+    for row in _open_letters(database):
+        found[str(Cause.of(row)), where_failed(row.get("traceback"))].append(row)
+    groups = [
+        LetterGroup(Cause.of(rows[0]), where, len(rows), rows[0].get(LAST_AT), str(rows[0]["_id"]))
+        for (_, where), rows in found.items()
+    ]
+    return sorted(groups, key=lambda one: (-one.count, str(one.cause), one.where))
+
+
+def ids_in(
+    database: Database[Any], cause: str, where: str, *, until: datetime | None = None
+) -> list[str]:
+    """Return the ids of a group, the oldest first, without letters given up later than `until`.
+
+    `cause` is the line of a cause. Raises StoreUnavailable.
+    """
+    rows = [row for row in _open_letters(database, until=until) if str(Cause.of(row)) == cause]
+    fits = [row["_id"] for row in rows if where_failed(row.get("traceback")) == where]
+    return fits[::-1]
+
+
+def where_failed(traceback: Any) -> str:
+    """Return the innermost frame of a traceback, without the error's message. Pure."""
+    if not isinstance(traceback, str):
+        return ""
+    frames = [line for line in traceback.splitlines() if FRAME.match(line)]
+    if not frames:
+        return ""
+    # `  File "/srv/bot/main.py", line 12, in handle`
+    _, _, rest = frames[-1].partition('"')
+    path, _, rest = rest.rpartition('"')
+    number, _, function = rest.removeprefix(", line ").partition(", in ")
+    file = path.rpartition("/")[2]
+    return f"{file}:{number} in {function}" if function else f"{file}:{number}"
+
+
+def _open_letters(database: Database[Any], *, until: datetime | None = None) -> list[Document]:
+    query: Document = {REPLAYED_AT: None}
+    if until is not None:
+        query[LAST_AT] = {"$lte": until}
+    fields = ["cause", "about", "traceback", LAST_AT]
+    with translated(), pymongo.timeout(GROUPS_SECONDS):
+        rows = database[DEADLETTERS].find(query, fields)
+        return list(rows.sort(LAST_AT, -1).limit(NEWEST_LETTERS))
 
 
 # Replays.

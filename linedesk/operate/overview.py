@@ -29,7 +29,6 @@ from linedesk.store.documents import (
     CONTROL,
     CONVERSATIONS,
     DEADLETTERS,
-    HISTORY,
     LEASES,
     STATUS,
     Document,
@@ -37,7 +36,6 @@ from linedesk.store.documents import (
 from linedesk.store.errors import translated
 from linedesk.store.limits import TOKYO, midnight, sent_id
 from linedesk.store.records.calls import is_taken
-from linedesk.store.records.history import MEASURED
 from linedesk.store.records.letters import LAST_AT, MOST_COUNTED, REPLAYED_AT, Cause
 
 View = TypeVar("View")
@@ -541,27 +539,3 @@ def pause_row(pause: Pause, *, channels: Sequence[str] = ()) -> Document:
         "why": pause.why,
         "at": pause.at,
     }
-
-
-# A curve has as many points as a screen can show.
-POINTS = 360
-
-
-def read_history(database: Database[Any], *, hours: float) -> list[Document]:
-    """Return the rows of `history` of the last hours, in time order and at most POINTS of them.
-
-    Where there are more, each row is a slice of time with the largest values measured in it. Slices
-    without a measurement are left out. Raises StoreUnavailable.
-    """
-    since = datetime.now(UTC) - timedelta(hours=hours)
-    slice_ms = int(hours * 3_600_000 / POINTS)
-    slice_ = {"$subtract": [{"$toLong": "$at"}, {"$mod": [{"$toLong": "$at"}, slice_ms]}]}
-    largest = {name: {"$max": f"${name}"} for name in MEASURED}
-    stages: list[Mapping[str, Any]] = [
-        {"$match": {"at": {"$gte": since}}},
-        {"$group": {"_id": slice_, "at": {"$max": "$at"}, **largest}},
-        {"$sort": {"_id": 1}},
-        {"$project": {"_id": 0}},
-    ]
-    with translated(), pymongo.timeout(READ_SECONDS):
-        return list(reported(database, HISTORY).aggregate(stages))

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from linedesk.operate.history import Mark, gaps
 from linedesk.page.format import number, rate, seconds
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
@@ -157,6 +158,8 @@ class Chart(NamedTuple):
     newest_at: datetime | None
     """The moment of the newest values."""
     outages: list[Outage]
+    marks: list[Tick]
+    """Starts, pauses and times without data, in time order."""
     drawn: list[Drawn]
     across: list[Tick]
     up: list[Tick]
@@ -171,7 +174,9 @@ class Chart(NamedTuple):
 XOf = Callable[[datetime], float]
 
 
-def charts(rows: Sequence[Document], *, hours: int, now: datetime) -> list[Chart]:
+def charts(
+    rows: Sequence[Document], *, hours: int, now: datetime, marks: Sequence[Mark] = ()
+) -> list[Chart]:
     """Return all charts for rows of `history` in time order."""
     since, span = now - timedelta(hours=hours), hours * 3600.0
     gap_seconds = max(3 * ROW_SECONDS, 2.5 * span / 360)
@@ -181,6 +186,8 @@ def charts(rows: Sequence[Document], *, hours: int, now: datetime) -> list[Chart
 
     newest_at = rows[-1]["at"] if rows else None
     outages = list(_outages(rows, now, x_of, gap_seconds))
+    marked = sorted([*marks, *gaps(rows, longest_seconds=gap_seconds)])
+    ticks = [Tick(x_of(at), words, at) for at, words in marked]
     across = list(_across(since, now, STEPS[hours], x_of))
     found = []
     for kind in KINDS:
@@ -192,7 +199,7 @@ def charts(rows: Sequence[Document], *, hours: int, now: datetime) -> list[Chart
             newest = kind.words(points[-1][1] if points else None)
             drawn.append(Drawn(one, _polyline(points, x_of, y_of, gap_seconds), newest))
         hovers = list(_hovers(kind, rows, x_of, span))
-        found.append(Chart(kind, newest_at, outages, drawn, across, up, hovers))
+        found.append(Chart(kind, newest_at, outages, ticks, drawn, across, up, hovers))
     return found
 
 

@@ -13,9 +13,14 @@ from fastapi import APIRouter, Depends, Request, Response
 from pymongo.database import Database
 
 from linedesk.operate.dead_letters import (
+    NEWEST_LETTERS,
+    NO_CAUSE,
     Choice,
+    LetterGroup,
     found,
     frames,
+    ids_in,
+    letter_groups,
     no_letters,
     summary,
     whole,
@@ -24,7 +29,7 @@ from linedesk.operate.format import as_json
 from linedesk.operate.processes import present_leader
 from linedesk.operate.text import NotDone, NotReplayed, known
 from linedesk.page.actions import MOST_LETTERS, Act, RequestedAct, doing, some
-from linedesk.page.live import Away
+from linedesk.page.live import Away, LiveReadings
 from linedesk.page.page_context import PageContext, Said, own_path
 from linedesk.page.pages import asked_period
 from linedesk.runtime.language import gettext as _
@@ -37,8 +42,8 @@ MOST_LISTED = 100
 # A request replays no more letters after this time. Proxies wait for an answer for 60 s.
 REQUEST_SECONDS = 30.0
 EVERY_SECONDS = 2
-# Of a cause, a question counts so many, and the form names the oldest MOST_LETTERS.
-MOST_OF_A_CAUSE = 2_000
+# The tracebacks of 2,000 letters are 5 MB.
+GROUPS_SECONDS = 5.0
 
 
 def letter_routes(context: PageContext) -> APIRouter:
@@ -67,6 +72,10 @@ def letter_routes(context: PageContext) -> APIRouter:
 
 
 def _list_route(router: APIRouter, context: PageContext) -> None:
+    groups = LiveReadings[list[LetterGroup]](
+        context.reader, lambda: letter_groups(context.reading), every_seconds=GROUPS_SECONDS
+    )
+
     @router.get("/letters")
     async def letters(
         request: Request, cause: str = "", since: str = "", replayed: bool = False
@@ -79,7 +88,9 @@ def _list_route(router: APIRouter, context: PageContext) -> None:
             lambda database: found(database[DEADLETTERS], choice, newest_first=True)
         )
         told: dict[str, Any] = {"problem": period.problem, "most": MOST_LISTED}
+        told |= {"most_grouped": NEWEST_LETTERS, "most_chosen": MOST_LETTERS}
         told["letters"] = await _summaries(context, rows)
+        told["groups"] = (await groups.latest()).value or []
         told["wish"] = {"cause": cause, "since": since, "replayed": replayed}
         return context.page(request, "letters.html", {"every": EVERY_SECONDS, **told})
 
@@ -89,26 +100,24 @@ def _ask_routes(router: APIRouter, context: PageContext) -> None:
     async def ask(
         request: Request,
         act: str = "replay",
-        cause: str = "",
+        cause: str | None = None,
+        where: str = "",
         back: str = "/letters",
     ) -> Response:
         """Show the letters, whose ids the form then names."""
         act, ids = "drop" if act == "drop" else "replay", request.query_params.getlist("id")
-        choice = Choice(ids=ids[:MOST_LETTERS])
-        if cause:
-            choice = Choice(cause=cause, limit=MOST_OF_A_CAUSE)
-        rows = []
-        if not choice.is_open:
-            rows = await context.read(lambda database: found(database[DEADLETTERS], choice))
-        if not rows:
+        if cause is not None:
+            ids = await context.read(lambda database: ids_in(database, cause, where))
+        if not ids:
             return context.back(back, Said(_("No letter is left to choose"), well=False))
-        asked = [row["_id"] for row in rows[:MOST_LETTERS]]
+        choice = Choice(ids=(asked := ids[:MOST_LETTERS]))
+        rows = await context.read(lambda database: found(database[DEADLETTERS], choice))
         told: dict[str, Any] = {
-            "letters": await _summaries(context, rows[:MOST_LETTERS]),
-            "others": max(len(rows), len(ids)) - len(asked),
-            "command": f"linedesk dead {act} --cause {shlex.quote(cause)}",
+            "letters": await _summaries(context, rows),
+            "others": len(ids) - len(asked),
+            "command": f"linedesk dead {act} --cause {shlex.quote(cause or '')}",
             "cause": cause,
-            "group": known(Cause.from_line(cause)) if cause else "",
+            "group": "" if cause is None else _group(cause, where),
             "act": act,
             "costs": await context.read(lambda database: _costs(database, asked)),
             "back": own_path(back),
@@ -119,6 +128,12 @@ def _ask_routes(router: APIRouter, context: PageContext) -> None:
 async def _summaries(context: PageContext, rows: Sequence[Document]) -> list[Document]:
     told = [summary(row) for row in rows]
     return await context.read(lambda database: context.named(database, told))
+
+
+def _group(cause: str, where: str) -> str:
+    """Return a group for a person: its cause, and its line of code if there is one."""
+    said = known(Cause.from_line(cause)) if cause else _(NO_CAUSE)
+    return _("{cause} at {where}").format(cause=said, where=where) if where else said
 
 
 def _act_routes(router: APIRouter, context: PageContext) -> None:

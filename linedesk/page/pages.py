@@ -21,10 +21,13 @@ from pymongo.database import Database
 from linedesk.operate.acts import heads, newest
 from linedesk.operate.calls import Wanted, newest_calls
 from linedesk.operate.conversation import (
+    ConversationLine,
+    by_cause,
     conversation_summary,
     latest,
     names_of,
     read_conversation,
+    waiting,
 )
 from linedesk.operate.dead_letters import moment_of
 from linedesk.operate.events.lists import (
@@ -38,14 +41,15 @@ from linedesk.operate.events.verdict import RESULTS
 from linedesk.operate.find import MOST_FOUND
 from linedesk.operate.find import search as find
 from linedesk.operate.health import overview_as_json
-from linedesk.operate.overview import read_history, read_overview
+from linedesk.operate.history import read_history, read_marks
+from linedesk.operate.overview import read_overview
 from linedesk.operate.pauses import MOST_ON_PAGE, read_waiting
 from linedesk.operate.text import NotOneConversation
 from linedesk.page.charts import HOURS, Chart, charts
 from linedesk.page.live import LiveReadings
 from linedesk.page.page_context import PageContext
 from linedesk.page.view_models import choices_of, seen, targets
-from linedesk.runtime.language import LANGUAGES, language
+from linedesk.runtime.language import LANGUAGES, language, mark
 from linedesk.runtime.language import gettext as _
 from linedesk.store.control import Scope
 from linedesk.store.documents import CONTROL, Document
@@ -66,6 +70,7 @@ MOST_SHOWN = 200
 WITHIN = timedelta(hours=1)
 # An id of MongoDB has the seconds since 1970 in 32 bits; a day is left for clocks that differ.
 FIRST_SECOND, LAST_SECOND = 86_400, 2**32 - 86_400
+ORDERS = {"latest": mark("Latest"), "waiting": mark("Waiting"), "name": mark("By name")}
 
 
 @dataclass(frozen=True)
@@ -184,8 +189,16 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
     """Add the lists. Each refreshes itself and reads a bounded number of rows."""
 
     @router.get("/conversations")
-    async def conversations(request: Request) -> Response:
-        told = {"lines": await context.read(latest), "every": LISTS_SECONDS}
+    async def conversations(request: Request, order: str = "latest") -> Response:
+        order = order if order in ORDERS else "latest"
+        lines = await context.read(waiting if order == "waiting" else latest)
+        if order == "name":
+            lines = sorted(lines, key=_by_name)
+        alone, groups = lines, dict[str, list[ConversationLine]]()
+        if order == "waiting":
+            alone, groups = by_cause(lines, lambda one: one.why or "")
+        told = {"order": order, "orders": ORDERS.items(), "every": LISTS_SECONDS}
+        told |= {"alone": alone, "groups": groups}
         return context.page(request, "conversations.html", told)
 
     @router.get("/events")
@@ -249,9 +262,15 @@ def _curves(context: PageContext, hours: int, name: str) -> LiveReadings[list[Ch
 
     def read() -> list[Chart]:
         rows = read_history(context.reading, hours=hours)
-        return charts(rows, hours=hours, now=datetime.now(UTC))
+        marks = read_marks(context.reading, hours=hours)
+        return charts(rows, hours=hours, now=datetime.now(UTC), marks=marks)
 
     return LiveReadings(context.reader, read, every_seconds=HISTORY_SECONDS, language=name)
+
+
+def _by_name(line: ConversationLine) -> tuple[bool, str, str]:
+    """Return the order by name, with unnamed conversations last."""
+    return line.name is None, (line.name or "").casefold(), line.id
 
 
 def _conversation(database: Database[Any], channel: str, key: str) -> Document:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from linedesk.operate.acts import Head
+from linedesk.operate.conversation import by_cause, cause_of, is_long
 from linedesk.operate.format import scope_words
 from linedesk.operate.health import (
     HealthProblem,
@@ -19,6 +20,7 @@ from linedesk.operate.health import (
     problems_of,
     worst_of,
 )
+from linedesk.operate.history import PAUSING
 from linedesk.operate.overview import Latency, Overview
 from linedesk.operate.text import known
 from linedesk.page.charts import HOURS
@@ -93,8 +95,6 @@ DETAILS = {
 PROCESSES = ("#processes", mark("Show processes"))
 # A list on the overview shows so many rows.
 MOST_ROWS = 8
-# A shorter wait needs no operator.
-LEAST_WAIT = timedelta(seconds=2)
 # The rates of recvq and oplog are measured for an hour, if a dispatcher was the leader so long.
 SHORT_SECONDS = 55 * 60.0
 
@@ -107,10 +107,13 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
     if value is None:
         return {"seen": None, "level": None}
     problems = problems_of(value)
+    waiting = (one for one in value.waiting if is_long(one.get("since"), now=value.at))
+    alone, groups = by_cause(waiting, lambda one: cause_of(one.get("why")))
     spans = {name: [one for one in value.latencies if one.name == name] for name in SPANS}
     return {
         "seen": value,
-        "waiting": [one for one in value.waiting if _is_long(one.get("since"), value.at)],
+        "alone": alone,
+        "groups": groups,
         "alerts": alerts(problems, value),
         "level": None if is_stale else worst_of(problems) or "ok",
         "level_name": name_of_health(problems),
@@ -132,11 +135,6 @@ def seen(value: Overview | None, *, is_stale: bool = False) -> dict[str, Any]:
         "hosts": HOSTS,
         "words": WORDS,
     }
-
-
-def _is_long(since: Any, now: datetime) -> bool:
-    """Return whether a wait is not known to be shorter than LEAST_WAIT."""
-    return not isinstance(since, datetime) or now - since >= LEAST_WAIT
 
 
 def _timed(name: str, slowest: Latency | None, value: Overview) -> dict[str, Any]:
@@ -227,7 +225,7 @@ def targets(row: Mapping[str, Any]) -> list[tuple[str, str | None]]:
     kind = {"replay": "letters", "drop": "event"}.get(str(act))
     if kind is not None:
         return [(one, f"/{kind}/{quote(one, safe='')}") for one in words]
-    if act not in ("pause", "resume", "resume and drop", "release"):
+    if act not in (*PAUSING, "release"):
         return [(one, None) for one in words]
     scope, _, event = words[0].partition(" ")
     found = [(scope, f"/conversation/{quote(scope)}" if "/" in scope else None)]

@@ -13,8 +13,8 @@ from pymongo.database import Database
 
 from linedesk.operate.acts import Head, OperatorControl, heads
 from linedesk.operate.calls import Wanted, newest_calls
-from linedesk.operate.conversation import channels_of, latest, read_conversation
-from linedesk.operate.dead_letters import Choice, found
+from linedesk.operate.conversation import by_cause, channels_of, latest, read_conversation, waiting
+from linedesk.operate.dead_letters import Choice, found, ids_in, letter_groups, where_failed
 from linedesk.operate.events.lists import events_between, events_of
 from linedesk.operate.events.story import tell
 from linedesk.operate.events.verdict import Result
@@ -175,16 +175,56 @@ def test_events_of_the_last_hour_are_counted_by_result(database: Database[Any]) 
     assert (failed.outcome.letter, failed.outcome.words) == ("01GIVENUP", "handler: KeyError")
 
 
-def test_conversations_are_listed_by_their_last_event(database: Database[Any]) -> None:
+def test_conversations_by_their_last_event_and_by_what_waits(database: Database[Any]) -> None:
     database.conversations.insert_one(a_conversation(outbox={place_of(7, 1): a_send("01A")}))
     database.recvq.insert_many(
         [an_event("01A", at=ago(90)), an_event("01B", key=TARO, at=ago(50)), an_event("01C")]
     )
     database.recvq.insert_one(an_event("01D", at=ago(10)))
-    assert [(one["key"], one["name"], one["events"]) for one in latest(database)] == [
+    assert [(one.key, one.name, one.events) for one in latest(database)] == [
         (HANAKO, "佐藤花子", 3),
         (TARO, None, 1),
     ]
+    (line,) = waiting(database)
+    # Since the send was decided, whatever was recorded later.
+    assert line.at is not None
+    assert 25 < (now() - line.at).total_seconds() < 50
+    held = {"n": 1, "channel": "main", "key": TARO, "why": "slow", "since": ago(400)}
+    database.held.insert_many([held, {**held, "_id": 2, "n": 2, "since": ago(300)}])
+    assert [(one.key, one.events, one.why) for one in waiting(database)] == [
+        (TARO, 2, "held: slow"),
+        (HANAKO, 0, "LINE has not taken its sends yet"),
+    ]
+    told = {"channel": "main", "key": TARO, "why": "LINE answered 429", "documents": 5}
+    database.status.insert_one(a_dispatcher(now=now(), waiting=[{**told, "since": ago(500)}]))
+    assert waiting(database)[0].why == "LINE answered 429"
+    # Of a dispatcher that is gone nothing is known any more.
+    database.status.update_one({}, {"$set": {"at": ago(60)}})
+    assert waiting(database)[0].why == "held: slow"
+
+
+def test_brief_waits_are_left_out_and_a_cause_that_holds_many_is_one_group(
+    database: Database[Any],
+) -> None:
+    gate = {"code": "line_not_called"}
+    told = [
+        {"channel": "main", "key": f"U{n}", "since": ago(60 - n), "documents": 2}
+        | {"why": {**gate, "until": now() + timedelta(seconds=n)}}
+        for n in range(4)
+    ]
+    told += [{**told[0], "key": "brief", "since": ago(0.5)}, {**told[0], "key": "b", "why": "slow"}]
+    database.status.insert_one(a_dispatcher(now=now(), waiting=told))
+    alone, groups = by_cause(waiting(database), lambda one: one.why or "")
+    assert [one.key for one in alone] == ["b"]
+    assert {cause: [one.key for one in found] for cause, found in groups.items()} == {
+        "LINE is not called for now": ["U0", "U1", "U2", "U3"]
+    }
+
+
+def test_timers_that_wait_in_an_outbox_are_no_sends(database: Database[Any]) -> None:
+    timer = {"id": "01A/timer/x", "eventId": "01A", "type": "timer", "name": "x", "at": ago(5)}
+    database.conversations.insert_one(a_conversation(outbox={place_of(7, 1): timer}))
+    assert [one.why for one in waiting(database)] == ["its timers are not set yet"]
 
 
 def test_a_dispatcher_that_is_gone_runs_no_handler(database: Database[Any]) -> None:
@@ -247,6 +287,32 @@ def test_the_channels_are_those_that_exist(database: Database[Any]) -> None:
         *("main", "nochannel", "shop", "shop-2"),
     ]
     assert channels_of(database, own="main", pauses=Pauses()) == ["main", "shop", "shop-2"]
+
+
+def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Database[Any]) -> None:
+    other = TRACEBACK.replace("line 12", "line 40")
+    database.deadletters.insert_many(
+        [a_letter(f"01A{n}", seconds=100 - n) for n in range(3)]
+        + [a_letter("01B", traceback=other), a_letter("01C", cause="quota", traceback=None)]
+        + [a_letter("01D", replays=1, replayedAt=now())]
+    )
+    found = [(one.count, one.explained, one.where, one.newest) for one in letter_groups(database)]
+    assert found == [
+        (3, "handler: KeyError", "main.py:12 in handle", "01A2"),
+        (1, "handler: KeyError", "main.py:40 in handle", "01B"),
+        (1, "quota: the month's messages are used up", "", "01C"),
+    ]
+    group = "handler: KeyError", "main.py:12 in handle"
+    assert ids_in(database, *group) == ["01A0", "01A1", "01A2"]
+    assert ids_in(database, *group, until=ago(98.5)) == ["01A0", "01A1"]
+    assert where_failed("no traceback at all") == ""
+
+
+def test_letters_without_a_cause_are_a_group_that_can_be_replayed(database: Database[Any]) -> None:
+    database.deadletters.insert_many([a_letter("01A", cause=None), a_letter("01B", cause="")])
+    (group,) = letter_groups(database)
+    assert (group.count, group.explained) == (2, "no cause given")
+    assert sorted(ids_in(database, str(group.cause), group.where, until=now())) == ["01A", "01B"]
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,14 @@ from linedesk.operate.health import (
     problems_of,
     sent_words,
 )
+from linedesk.operate.history import POINTS, read_history
 from linedesk.operate.overview import (
-    POINTS,
     Overview,
     QuotaView,
     Read,
     Sent,
     ends_on,
     put_together,
-    read_history,
     read_overview,
 )
 from linedesk.store.client import Client, connect

@@ -190,13 +190,14 @@ def test_a_group_is_replayed_after_a_question_that_can_be_shared(
     letter = a_day.letters()[0]
     full.deadletters.insert_many([{**letter, "_id": f"01JMANY{n:04d}"} for n in range(204)])
     with served(full) as url:
-        page = unescape(browser.get(f"{url}/letters?cause=handler").text)
-        found = re.search(r'href="(/letters/ask\?act=replay[^"]+)">Replay all', page)
+        page = unescape(browser.get(f"{url}/letters").text)
+        found = re.search(r'href="(/letters/ask\?act=replay[^"]+)">Replay 200 of 207', page)
         assert found
         # A GET: it can be reloaded and shared, and does nothing.
         for _ in range(2):
             asked = unescape(browser.get(f"{url}{found[1]}").text)
             assert "Replay 200 dead letters?" in asked
+            assert "main.py:12 in handle" in asked
             assert "and 180 more" in asked
             assert "7 more stay in the list" in asked
             assert "linedesk dead replay --cause handler" in asked

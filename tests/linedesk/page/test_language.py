@@ -35,8 +35,8 @@ JAPANESE = {"accept-language": "ja,en;q=0.5"}
 TEMPLATES = Path(web.__file__).parent / "templates"
 LETTER = f"{EVENT[:-1]}0"
 PAGES = (
-    *("/", "/?hours=6", "/charts", "/conversations"),
-    *("/events", "/events?result=waiting", "/letters"),
+    *("/", "/?hours=6", "/charts", "/conversations", "/conversations?order=waiting"),
+    *("/conversations?order=name", "/events", "/events?result=waiting", "/letters"),
     *("/letters?since=nonsense", f"/letters/{LETTER}", "/calls?failed=true", "/pauses", "/audit"),
     *("/calls?from=30m&to=nonsense", f"/letters/ask?act=drop&id={LETTER}"),
     f"/letters/ask?act=replay&id={LETTER}",

@@ -224,6 +224,35 @@ def test_a_refused_token_is_not_charted_as_a_failure_of_line(open_page: Open, fu
 # Marks on the curves.
 
 
+def test_restarts_deploys_pauses_and_gaps_are_marked_on_the_curves(
+    open_page: Open, full: Full
+) -> None:
+    full.history.delete_many({"at": {"$gt": a_day.moment(900), "$lt": a_day.moment(600)}})
+    killed = {**a_day.process("dispatcher", 700), "at": a_day.moment(600)}
+    full.status.insert_one({**killed, "startedAt": a_day.moment(1200)})
+    newer = {"startedAt": a_day.moment(595), "version": "0.2.0", "at": a_day.moment(-600)}
+    full.status.update_one({"role": "dispatcher", "pid": 815}, {"$set": newer})
+    act = {"by": "hanako", "via": "page", "outcome": "done", "why": ""}
+    full.audit.delete_many({})
+    full.audit.insert_many(
+        [
+            {**act, "act": "pause", "on": f"main/{USER}", "at": a_day.moment(300)},
+            {**act, "act": "resume and drop", "on": "all", "at": a_day.moment(200)},
+        ]
+    )
+    page = open_page()
+    told = page.locator(".marks").inner_text().split(" · ")
+    assert [re.sub(r"^\d\d:\d\d:\d\d |(?<=5 min) 10 s", "", one) for one in told] == [
+        "dispatcher started, version 0.1.0",
+        "nothing recorded for 5 min: without MongoDB or a leading dispatcher",
+        "dispatcher started, version 0.2.0",
+        f"pause main/{USER}",
+        "resume and drop all",
+    ]
+    assert page.locator("#chart-depth .mark").count() == 5
+    assert "process 700 on bot1 was killed or crashed" in page.locator(".wrongs").inner_text()
+
+
 def test_a_killed_dispatcher_does_not_stay_working(open_page: Open, full: Full) -> None:
     lease = {"why": {"code": "scanning recvq"}, "at": a_day.moment(5)}
     full.status.update_one({"role": "dispatcher"}, {"$set": lease})

@@ -22,6 +22,7 @@ PAGES = {
     "overview": "/?hours=6",
     "conversation": f"/conversation/main/{USER}",
     "conversations": "/conversations",
+    "waiting": "/conversations?order=waiting",
     "events": "/events",
     "pauses": "/pauses",
     "release": f"/release?channel=main&key={USER}",

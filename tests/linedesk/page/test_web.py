@@ -37,7 +37,7 @@ PASSWORD, TOKEN = "correct-horse-battery", "token-for-scripts-1"
 CONVERSATION = f"/conversation/main/{USER}"
 EVERY_PAGE = (
     *("/", "/?hours=24", "/charts?hours=6", "/letters", "/calls", "/calls?failed=true", "/audit"),
-    *("/conversations", "/events", "/pauses"),
+    *("/conversations", "/conversations?order=waiting", "/events", "/pauses"),
     *(f"/letters/ask?id={EVENT[:-1]}0", f"/release?channel=main&key={USER}"),
     *(CONVERSATION, f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"),
 )
