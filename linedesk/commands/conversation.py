@@ -44,12 +44,12 @@ def conversation_show(own: Opened, who: str, text: bool, as_json: bool) -> None:
     $inc: {n: 1}; otherwise it may take effect ten seconds later.
     """
     from linedesk.commands.listing import show_page
-    from linedesk.operate.conversation import conversation_summary, read_conversation
+    from linedesk.operate.conversation import read_conversation
     from linedesk.operate.events.lists import events_of
     from linedesk.operate.find import find_conversation
 
     id_ = find_conversation(own.database, who, channel=own.channel)
-    told = conversation_summary(read_conversation(own.database, id_))
+    told = read_conversation(own.database, id_)
     if not text:
         told["outbox"].pop("effects")
     lines = events_of(own.database, *id_.split("/", 1))

@@ -22,7 +22,7 @@ from linedesk.commands.options import (
     to_act,
     with_database,
 )
-from linedesk.operate.format import echo_json, local, plain
+from linedesk.operate.format import as_json, echo_json, local
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.documents import DEADLETTERS
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from linedesk.store.documents import Document
 
 NOTHING = "no dead letters match"
+# A terminal shows the progress from this number of letters on.
+MANY = 20
 # The option that replays a refused letter anyway.
 UNLESS = {"again": "--all replays it again", "force": "--force replays it anyway"}
 
@@ -81,7 +83,7 @@ def acting(function: Callable[..., Any]) -> Any:
     @wraps(function)
     def command(own: Opened, choice: Choice, yes: bool, **options: bool) -> Any:
         from linedesk.operate.dead_letters import all_of, found
-        from linedesk.operate.errors import NotDone, Phrase
+        from linedesk.operate.text import NotDone
 
         if choice.is_open:
             raise click.UsageError("name the letters: ids, --cause, --since or --until")
@@ -89,7 +91,7 @@ def acting(function: Callable[..., Any]) -> Any:
             raise click.UsageError("give either ids, or --cause, --since and --until")
         rows = all_of(found(own.database[DEADLETTERS], choice), choice)
         if not rows:
-            raise NotDone(Phrase(NOTHING))
+            raise NotDone(NOTHING)
         if len(rows) > 1 and not yes:
             if not sys.stdin.isatty():
                 raise click.UsageError(f"{len(rows)} dead letters match: add --yes")
@@ -177,7 +179,7 @@ def _show_one(letter: Document, name: str | None, *, text: bool, as_json: bool) 
 
 def _lines(value: Any) -> list[str]:
     if isinstance(value, Mapping):
-        value = json.dumps(value, ensure_ascii=False, indent=2, default=plain)
+        value = json.dumps(as_json(value), ensure_ascii=False, indent=2)
     return ["-"] if value is None else str(value).splitlines()
 
 
@@ -189,10 +191,16 @@ def replay(own: Opened, rows: list[Document], again: bool, force: bool, as_json:
 
     A replayed event runs its handler again. A replayed send is sent without its handler.
     """
-    from linedesk.operate.errors import NotReplayed
+    from rich.console import Console
+    from rich.progress import track
+
+    from linedesk.operate.text import NotReplayed
 
     acts, done = own.acts, []
-    for id_ in (row["_id"] for row in rows):
+    console = Console(stderr=True)
+    is_quiet = len(rows) < MANY or not console.is_terminal
+    for row in track(rows, "replaying", console=console, disable=is_quiet):
+        id_ = row["_id"]
         told = {"id": id_}
         try:
             told["replay"] = acts.replay(id_, again=again, force=force)

@@ -52,9 +52,9 @@ def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) ->
     Without CHANNEL, or with `all`, everything is paused, which needs --yes. Name a conversation by
     its id, by the start of its id, or by its name in LINE.
     """
-    from linedesk.operate.errors import NotDone, Phrase
     from linedesk.operate.find import is_seen, scope_of
     from linedesk.operate.pauses import COST_OF_PAUSE, read_waiting
+    from linedesk.operate.text import NotDone
 
     where = scope_of(own.database, scope, channel=own.channel)
     if where.key is not None and not yes and not is_seen(own.database, where):
@@ -62,7 +62,7 @@ def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) ->
             "{scope} is not known: no event of it was seen; check its id, or add --yes to "
             "pause it before its first message"
         )
-        raise NotDone(Phrase(message, scope=where))
+        raise NotDone(message.format(scope=where))
     waiting = read_waiting(own.database, where)
     click.echo(COST_OF_PAUSE, err=True)
     if waiting.events:
@@ -162,22 +162,21 @@ def release(own: Opened, conversation: str, kind: Kind | None, why: str, as_json
     given up yet.
     """
     from linedesk.operate.acts import heads, only
-    from linedesk.operate.errors import NotDone, Phrase
     from linedesk.operate.find import scope_of
-    from linedesk.operate.text import known
+    from linedesk.operate.text import NotDone, known
 
     scope = scope_of(own.database, conversation, channel=own.channel)
     if scope.channel is None or scope.key is None:
         message = "{scope} is not a conversation: name one, such as main/U4af49806"
-        raise NotDone(Phrase(message, scope=scope))
+        raise NotDone(message.format(scope=scope))
     found = heads(own.database, scope.channel, scope.key)
     if not found and _obeyed(own.database) is None:
-        raise NotDone(Phrase("no dispatcher runs, and only a dispatcher knows what waits"))
+        raise NotDone("no dispatcher runs, and only a dispatcher knows what waits")
     head = only(found, kind)
     named = {"kind": head.kind, "id": head.id, "why": known(head.why) or "-"}
     if not head.is_stuck(datetime.now(UTC)):
         message = "{kind} {id} is not stuck ({why}); nothing was released"
-        raise NotDone(Phrase(message, **named))
+        raise NotDone(message.format(**named))
     acts = own.acts
     order = acts.release(scope.channel, scope.key, head, why=why)
     came = _within(CAME_SECONDS, lambda: acts.came(order))

@@ -18,6 +18,7 @@ from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
 from linedesk.runtime.status_row import SILENT
+from linedesk.store.records.letters import LAST_AT, Cause
 
 STYLES = {"bad": "bold red", "warn": "yellow"}
 # The most waiting conversations.
@@ -30,6 +31,8 @@ def sections(seen: Overview) -> Iterator[tuple[str, list[Text]]]:
     yield _("linedesk"), [_head(seen, found), *_problems(found)]
     if seen.waiting:
         yield _("waiting"), [_waiting(one, seen) for one in seen.waiting[:MANY]]
+    if seen.causes:
+        yield _("dead"), [_cause(row) for row in seen.causes[:MANY]]
     yield (
         _("processes"),
         [_process(one) for one in seen.processes] or [Text(_("none known"), "dim")],
@@ -182,16 +185,8 @@ def _line(seen: Overview) -> Text:
     for gate in seen.gates:
         use = "-" if gate.use is None else f"{gate.use:.0%}"
         words = _("{host}: gate {use} used, {count:,.0f} waiting")
-        told.append(words.format(host=gate.host, use=use, count=gate.waiting or 0) + "  ")
-    if seen.counted_today is not None:
-        told.append(_("{count:,.0f} counted today").format(count=seen.counted_today) + "  ")
-    if seen.late_today:
-        late = ngettext(
-            "{count:,} late reply given up today",
-            "{count:,} late replies given up today",
-            seen.late_today,
-        )
-        told.append(late.format(count=seen.late_today) + "  ", "yellow")
+        words = words.format(host=gate.host, use=use, count=gate.waiting or 0)
+        told.append(f"{words}  ")
     return told if told.plain else Text("-", "dim")
 
 
@@ -226,3 +221,10 @@ def _room(seen: Overview) -> Text:
         some = _("spool {count:,.0f}").format(count=spool.documents)
         told.append(some if spool.documents else empty)
     return Text("  ".join(told) or "-")
+
+
+def _cause(row: Mapping[str, Any]) -> Text:
+    words = _("{count:,} × {cause}, the last {at}").format(
+        count=row["count"], cause=known(Cause(row["cause"], row["about"])), at=local(row[LAST_AT])
+    )
+    return Text(visible(words))

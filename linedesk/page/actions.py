@@ -14,19 +14,18 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from starlette.requests import ClientDisconnect
 
-from linedesk.operate.acts import Acts, Head, Kind, OperatorControl
+from linedesk.operate.acts import Acts, Head, Kind
 from linedesk.operate.conversation import channels_of, names_of
-from linedesk.operate.errors import ConsoleError, Phrase
 from linedesk.operate.format import scope_words
 from linedesk.operate.pauses import MOST_ON_PAGE, read_waiting
 from linedesk.operate.processes import listed, present_leader
-from linedesk.operate.text import known
+from linedesk.operate.text import NotDone, known
 from linedesk.page.gatekeeping import visitor_of
 from linedesk.page.live import Away
 from linedesk.page.page_context import PageContext, Said
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.store.control import Scope
+from linedesk.store.control import Control, Scope
 
 UNKNOWN = mark(
     "{problem}. MongoDB did not confirm it in time. If the audit lists it as begun, it may be "
@@ -77,7 +76,7 @@ class RequestedAct:
 
 
 Act = Callable[[RequestedAct], Awaitable[Said]]
-"""Writes to MongoDB through the context, in one step or more. Raises ConsoleError, Away."""
+"""Writes to MongoDB through the context, in one step or more. Raises NotDone, Away."""
 
 
 def in_one_step(write: Callable[[RequestedAct], Said]) -> Act:
@@ -110,7 +109,7 @@ def doing(
         to = page or _page_of(_scope(requested))
         try:
             said = await act(requested)
-        except ConsoleError as error:
+        except NotDone as error:
             said = Said("; ".join(error.problems), well=False)
         except Away as error:
             said = Said(known(str(error)), well=False)
@@ -126,7 +125,7 @@ def doing(
 
 def _paused(database: Any, own_channel: str) -> dict[str, Any]:
     """Return the values of the page of pauses."""
-    pauses = OperatorControl(database).read()
+    pauses = Control(database).read()
     row = present_leader(database)
     obeyed = [(one.get("channel"), one.get("key")) for one in listed(row or {}, "paused")]
     conversations = [str(one.scope) for one in pauses.rows if one.scope.key]
@@ -164,16 +163,16 @@ def _pause(requested: RequestedAct) -> Said:
 
 
 def _require_pausable(scope: Scope, requested: RequestedAct) -> None:
-    """Raise ConsoleError for an unknown channel, and for everything without its confirmation.
+    """Raise NotDone for an unknown channel, and for everything without its confirmation.
 
     A pause of the only channel is a pause of everything.
     """
     database, own = requested.context.acting, requested.context.console.channel
-    channels = channels_of(database, own=own, pauses=OperatorControl(database).read())
+    channels = channels_of(database, own=own, pauses=Control(database).read())
     if scope.channel is not None and scope.channel not in channels:
-        message = mark("Nothing was paused: no channel {name!r}, only {names}")
+        message = _("Nothing was paused: no channel {name!r}, only {names}")
         names = ", ".join(channels)
-        raise ConsoleError(Phrase(message, name=scope.channel, names=names))
+        raise NotDone(message.format(name=scope.channel, names=names))
     if scope.channel is not None and len(channels) > 1:
         return
     problems = []
@@ -183,8 +182,8 @@ def _require_pausable(scope: Scope, requested: RequestedAct) -> None:
     if not requested.word("why"):
         problems.append(_("write a reason, for other operators and the audit"))
     if problems:
-        message = mark("Nothing was paused: {problems}")
-        raise ConsoleError(Phrase(message, problems=_("; ").join(problems)))
+        message = _("Nothing was paused: {problems}")
+        raise NotDone(message.format(problems=_("; ").join(problems)))
 
 
 def _resume(requested: RequestedAct) -> Said:
@@ -206,7 +205,7 @@ def _release(requested: RequestedAct) -> Said:
     kind: Kind = "send" if requested.word("kind") == "send" else "event"
     channel, key, id_ = (requested.word(name) for name in ("channel", "key", "id"))
     if not (channel and key and id_):
-        raise ConsoleError(Phrase(mark("a release names a conversation and its event or send")))
+        raise NotDone(_("a release names a conversation and its event or send"))
     requested.acts.release(channel, key, Head(kind, id_, ""), why=requested.word("why"))
     words = _("The dispatcher is asked to release {id}. This page shows the outcome")
     return Said(words.format(id=id_), well=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -23,18 +22,18 @@ from linedesk.operate.dead_letters import (
     frames,
     ids_in,
     letter_groups,
+    no_letters,
     summary,
     whole,
 )
-from linedesk.operate.errors import ConsoleError, NoSuchLetter, NotDone, NotReplayed, Phrase
 from linedesk.operate.format import as_json
 from linedesk.operate.processes import present_leader
-from linedesk.operate.text import known
+from linedesk.operate.text import NotDone, NotReplayed, known
 from linedesk.page.actions import MOST_LETTERS, RequestedAct, doing, in_one_step, some
 from linedesk.page.live import Away, LiveReadings
 from linedesk.page.page_context import PageContext, Said
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark, ngettext
+from linedesk.runtime.language import ngettext
 from linedesk.store.documents import DEADLETTERS, Document
 from linedesk.store.errors import translated
 from linedesk.store.records.letters import Cause
@@ -61,7 +60,7 @@ def letter_routes(context: PageContext) -> APIRouter:
     async def one_letter(request: Request, id_: str) -> Response:
         row = await context.read(lambda database: whole(database[DEADLETTERS], id_))
         if row is None:
-            raise NoSuchLetter([id_])
+            raise no_letters([id_])
         (letter,) = await _summaries(context, [row])
         told: dict[str, Any] = {"letter": letter, "held": None}
         told["traceback"] = frames(row.get("traceback"), id_=id_)
@@ -151,16 +150,12 @@ async def _replay(requested: RequestedAct) -> Said:
             words = done.format(count=len(replays), total=len(ids), problem=problem)
             raise Away(words if len(ids) > 1 else str(error), refused=error.refused) from error
     if not replays:
-        raise ConsoleError(*some(refused))
+        raise NotDone(*some(refused))
     one, first = len(replays) == 1, next(iter(replays.values()))
     words = _("replayed as {replay}") if one else _("{count} letters are replayed")
     words = words.format(replay=first, count=len(replays))
-    # The replays are confirmed, also where this cannot be read.
-    with suppress(Away):
-        if waits := await context.act(lambda: acts.waits_for(list(replays))):
-            words = _("{replayed}; it {waits}").format(replayed=words, waits=waits)
     if refused:
-        raise ConsoleError(words, *some(refused))
+        raise NotDone(words, *some(refused))
     path = f"/event/{quote(first, safe='')}" if one else "/events"
     return Said(words, well=None, link=(path, _("The result") if one else _("The results")))
 
@@ -176,7 +171,7 @@ def _drop(requested: RequestedAct) -> Said:
 def _ids(requested: RequestedAct) -> Sequence[str]:
     """Return the ids of a form, the oldest first. Raises NotDone without any."""
     if not requested.ids:
-        raise NotDone(Phrase(mark("no letter is left")))
+        raise NotDone(_("no letter is left"))
     return requested.ids[:MOST_LETTERS]
 
 

@@ -8,6 +8,7 @@ often.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -21,7 +22,6 @@ from linedesk.operate.acts import heads, newest
 from linedesk.operate.calls import Wanted, newest_calls
 from linedesk.operate.conversation import (
     ConversationLine,
-    ConversationView,
     by_cause,
     conversation_summary,
     latest,
@@ -30,12 +30,9 @@ from linedesk.operate.conversation import (
     waiting,
     with_names,
 )
-from linedesk.operate.dead_letters import summary
-from linedesk.operate.errors import NotOneConversation
 from linedesk.operate.events.lists import (
     MOST_EVENTS,
     EventLine,
-    counted,
     events_between,
     events_of,
 )
@@ -47,6 +44,7 @@ from linedesk.operate.health import overview_as_json
 from linedesk.operate.history import read_history, read_marks
 from linedesk.operate.overview import read_overview
 from linedesk.operate.pauses import MOST_ON_PAGE, read_waiting
+from linedesk.operate.text import NotOneConversation
 from linedesk.page.charts import HOURS, Chart, charts
 from linedesk.page.live import LiveReadings
 from linedesk.page.page_context import PageContext
@@ -54,7 +52,6 @@ from linedesk.page.view_models import choices_of, seen, targets
 from linedesk.runtime.language import LANGUAGES, language
 from linedesk.store.control import Scope
 from linedesk.store.documents import CONTROL, Document
-from linedesk.store.records.conversations import member_names
 
 # All viewers together; each page fetches itself as often.
 OVERVIEW_SECONDS = 1.0
@@ -208,7 +205,7 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
             "is_cut": len(found) == MOST_EVENTS,
             "all": len(found),
             # A result without an event has its filter, too.
-            "counts": dict.fromkeys(RESULTS, 0) | counted(found),
+            "counts": dict.fromkeys(RESULTS, 0) | Counter(one.outcome.result for one in found),
             "period": period,
             "every": LISTS_SECONDS,
         }
@@ -255,19 +252,18 @@ def _conversation(database: Database[Any], channel: str, key: str) -> Document:
     whose = {"channel": channel, "key": key}
     id_ = f"{channel}/{key}"
     try:
-        view, is_known = read_conversation(database, id_), True
+        found, is_known = read_conversation(database, id_), True
     except NotOneConversation:
         # A conversation without a record: its events all wait, or were given up.
-        view, is_known = ConversationView({"_id": id_, **whose}, [], [], [], letters=[]), False
-    found = conversation_summary(view)
+        found, is_known = conversation_summary({"_id": id_, **whose}), False
     about = {name: {"$in": [None, value]} for name, value in whose.items()}
     pauses = list(database[CONTROL].find({"act": "pause", **about}, max_time_ms=LOOK_MS))
     return {
         "told": found,
         "is_known": is_known,
-        "letters": [summary(row) for row in view.letters[:MOST_LETTERS]],
-        "release": view.release,
-        "people": member_names(view.conversation) | {key: found["name"]},
+        "letters": found["letters"][:MOST_LETTERS],
+        "release": found["release"],
+        "people": found["names"] | {key: found["name"]},
         "whose": whose,
         "heads": choices_of(heads(database, channel, key)),
         "pauses": pauses,

@@ -22,7 +22,7 @@ from tests.waiting import eventually
 
 def shown(room: Room) -> str:
     row = a_dispatcher(broker=room.desk.broker(), workers=room.desk.workers())
-    read = Read(rows=[a_desk(), row], pauses=[], calls=[], letters=[])
+    read = Read(rows=[a_desk(), row], pauses=[], calls=[])
     return "\n".join(
         line.plain for line in page_lines(sections(put_together(read, now=NOW)), WIDTH)
     )

@@ -90,7 +90,7 @@ def test_a_call_that_is_tried_again_says_why_it_was_refused_before(
     story = tell(database, document["eventId"])
     assert any("LINE answered 429 in" in one.words for one in story.steps)
     assert any(BUSY["message"] in one.words for one in story.steps)
-    assert story.stands == "answered"
+    assert story.outcome.result == "answered"
 
 
 def test_the_sdk_s_calls_say_why_too(database: Database[Any], room: Rooms, sim: Sim) -> None:

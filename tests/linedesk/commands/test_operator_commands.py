@@ -133,16 +133,6 @@ def test_status_tells_that_the_month_is_closed(run: Run, database: Database[Any]
     assert f"✕ Critical: quota: LINE takes no push since {local(since)}" in shown
 
 
-def test_status_tells_counted_messages_and_late_replies(run: Run, database: Database[Any]) -> None:
-    late = {"cause": "late", "lastAt": datetime.now(UTC), "replayedAt": datetime.now(UTC)}
-    database.deadletters.insert_one({"_id": "late/0", **late})
-    with processes(database, figures={"countedTodayMessages": 1_300}):
-        shown = run("status").stdout
-    assert "1,300 counted today" in shown
-    assert "1 late reply given up today" in shown
-    database.deadletters.delete_one({"_id": "late/0"})
-
-
 def test_a_dead_letter_is_told_with_what_its_cause_means(run: Run, database: Database[Any]) -> None:
     letter = {"_id": "E9/0", "channel": "main", "key": HANAKO, "cause": "late"}
     database.deadletters.insert_one({**letter, "lastAt": NOW, "effect": {"way": "reply"}})
@@ -200,7 +190,7 @@ def test_trace_tells_the_story_and_no_text(run: Run) -> None:
     assert TEXT not in shown
     assert TEXT in run("trace", "01E", "--text").stdout
     (told,) = jsons(run("trace", "01E", "--json"))
-    assert told["stands"] == "answered"
+    assert told["outcome"]["result"] == "answered"
     assert "linedesk: nothing is known by '01NONE'" in run("trace", "01NONE", code=1).stderr
 
 
@@ -242,7 +232,7 @@ def test_a_conversations_newest_events_are_told_with_results_and_answers(run: Ru
     assert "  POST /v2/bot/message/reply: LINE answered 200 in 90 ms\n" in recent
     (told,) = jsons(run("conversation", "show", HANAKO, "--json"))
     assert [event["eventId"] for event in told["events"]] == ["01E"]
-    assert told["events"][0]["outcome"]["stands"] == "answered"
+    assert told["events"][0]["outcome"]["result"] == "answered"
 
 
 # pause, resume, release, audit

@@ -36,7 +36,7 @@ def overview(*workers: Document, broker: str = "", lost: int = 0) -> Overview:
         broker=broker, workers=list(workers), figures={"workerJobsLost": lost}
     )
     rows = [a_desk(), dispatcher]
-    return put_together(Read(rows=rows, pauses=[], calls=[], letters=[]), now=NOW)
+    return put_together(Read(rows=rows, pauses=[], calls=[]), now=NOW)
 
 
 def told(seen: Overview) -> str:
@@ -115,7 +115,7 @@ def test_a_worker_that_stops_is_no_problem() -> None:
 
 def test_where_the_dispatcher_runs_the_bot_nothing_is_shown() -> None:
     rows = [a_desk(), a_dispatcher()]
-    read = Read(rows=rows, pauses=[], calls=[], letters=[])
+    read = Read(rows=rows, pauses=[], calls=[])
     seen = put_together(read, now=NOW)
     assert seen.workers is None
     assert "\nworkers" not in told(seen)

@@ -25,7 +25,7 @@ def row(seconds_ago: float, **figures: Any) -> dict[str, Any]:
 
 
 def overview(*rows: dict[str, Any], **read: Any) -> Overview:
-    found = {"pauses": [], "calls": [], "letters": [], **read}
+    found = {"pauses": [], "calls": [], **read}
     return put_together(Read(rows=list(rows), **found), now=datetime.now(UTC))
 
 

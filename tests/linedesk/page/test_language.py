@@ -17,8 +17,7 @@ from pymongo.database import Database
 
 from linedesk import page as web
 from linedesk.operate.acts import Acts, OperatorControl
-from linedesk.operate.errors import NotReplayed
-from linedesk.operate.text import known
+from linedesk.operate.text import NotReplayed, known
 from linedesk.page.format import LONGEST_ID, code
 from linedesk.page.gatekeeping import Console
 from linedesk.page.page_context import SCRIPT_TEXTS
