@@ -482,7 +482,7 @@ def sent_words(sent: Sent) -> str:
 
 def _pauses(seen: Overview) -> Iterator[HealthProblem]:
     for row in seen.pauses:
-        saw = scope_words(row["channel"], row["key"])
+        saw = " ".join(filter(None, [seen.name_of(row), scope_words(row["channel"], row["key"])]))
         if isinstance(row["at"], datetime):
             saw = _("{scope} since {at}").format(scope=saw, at=local(row["at"]))
         if row["by"]:

@@ -44,6 +44,8 @@ SLICES = 90
 # A dispatcher writes a row each ten seconds; a longer pause is a gap.
 ROW_SECONDS = 10.0
 STEPS = {1: timedelta(minutes=10), 6: timedelta(hours=1), 24: timedelta(hours=4)}
+# The smallest top of an axis.
+LEAST_TOP = 5.0
 
 
 class Curve(NamedTuple):
@@ -55,14 +57,13 @@ class Curve(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """The content of a chart."""
+    """The content of a chart. A logarithmic axis is for values from milliseconds to minutes."""
 
     id: str
     title: str
     curves: tuple[Curve, ...]
     words: Callable[[float | None], str]
-    least: float = 5.0
-    """The smallest top of the axis."""
+    logarithmic: bool = False
 
 
 KINDS = (
@@ -97,7 +98,7 @@ KINDS = (
             Curve(mark("handler p50"), HANDLER_P50, 3),
         ),
         seconds,
-        least=0.1,
+        logarithmic=True,
     ),
     Kind(
         "rates",
@@ -180,7 +181,7 @@ def charts(
     found = []
     for kind in KINDS:
         values = [v for row in rows for one in kind.curves if (v := _value(row, one)) is not None]
-        y_of, up = _axis(kind, values)
+        y_of, up = (_logarithmic if kind.logarithmic else _linear)(kind, values)
         drawn = []
         for one in kind.curves:
             points = [(row["at"], _value(row, one)) for row in rows]
@@ -196,9 +197,9 @@ def _value(row: Row, curve: Curve) -> float | None:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
-def _axis(kind: Kind, values: Sequence[float]) -> tuple[Callable[[float], float], list[Tick]]:
+def _linear(kind: Kind, values: Sequence[float]) -> tuple[Callable[[float], float], list[Tick]]:
     # A quiet hour is a quiet line.
-    largest = max([*values, kind.least])
+    largest = max([*values, LEAST_TOP])
     step = nice_step(largest / 4)
     top = step * math.ceil(largest / step)
 
@@ -240,6 +241,21 @@ def _polyline(
         parts.append(f"L{point}" if joined else f"M{point}h.01")
         before = at
     return "".join(parts)
+
+
+def _logarithmic(
+    kind: Kind, values: Sequence[float]
+) -> tuple[Callable[[float], float], list[Tick]]:
+    some = [value for value in values if value > 0] or [0.001, 1.0]
+    low = math.floor(math.log10(max(min(some), 0.0001)))
+    high = max(math.ceil(math.log10(max(some))), low + 1)
+
+    def y_of(value: float) -> float:
+        power = min(max(math.log10(max(value, 0.00001)), low), high)
+        return BOTTOM - (BOTTOM - TOP) * (power - low) / (high - low)
+
+    powers = range(low, high + 1)
+    return y_of, [Tick(y_of(10.0**power), _label(kind, 10.0**power)) for power in powers]
 
 
 def _outages(rows: Sequence[Row], now: datetime, gap_seconds: float) -> Iterator[Mark]:
