@@ -1,4 +1,4 @@
-// Creates linedesk's collections, indexes, first rows and views, like `linedesk init`.
+// Creates linedesk's collections, indexes and first rows, like `linedesk init`.
 // Idempotent: existing collections are not changed.
 //
 //   mongosh scripts/create_collection.js
@@ -91,91 +91,6 @@ var indexes = [
   {"collection": "status", "keys": {"at": 1}, "options": {"name": "at", "expireAfterSeconds": 86400}},
   {"collection": "control", "keys": {"doneAt": 1}, "options": {"name": "doneAt", "expireAfterSeconds": 86400}}
 ];
-var views = {
-  "v_events": {
-    "viewOn": "recvq",
-    "pipeline": [
-      {"$match": {"heartbeat": {"$exists": false}}},
-      {
-        "$project": {
-          "acceptTime": 1,
-          "eventId": 1,
-          "channel": 1,
-          "key": 1,
-          "unsent": 1,
-          "event.type": 1,
-          "event.mode": 1,
-          "event.source": 1,
-          "event.message.type": 1,
-          "event.message.id": 1,
-          "event.deliveryContext": 1,
-          "event.timer.name": 1
-        }
-      }
-    ]
-  },
-  "v_calls": {
-    "viewOn": "calls",
-    "pipeline": [
-      {
-        "$project": {
-          "_id": 0,
-          "usual": 1,
-          "rows": {
-            "$reverseArray": {
-              "$cond": [{"$isArray": "$rows"}, "$rows", [{"$unsetField": {"field": "_id", "input": "$$ROOT"}}]]
-            }
-          }
-        }
-      },
-      {"$unwind": "$rows"},
-      {"$replaceRoot": {"newRoot": {"$mergeObjects": ["$usual", "$rows"]}}},
-      {
-        "$project": {
-          "at": 1,
-          "endpoint": 1,
-          "status": 1,
-          "ms": 1,
-          "class": 1,
-          "waitedMs": 1,
-          "paid": 1,
-          "eventId": 1,
-          "key": 1,
-          "attempt": 1,
-          "requestId": 1,
-          "reason": 1,
-          "sends": {"$add": [1, {"$size": {"$cond": [{"$isArray": "$also"}, "$also", []]}}]},
-          "conversations": {
-            "$size": {
-              "$setUnion": [
-                ["$key"],
-                {"$map": {"input": {"$cond": [{"$isArray": "$also"}, "$also", []]}, "in": "$$this.key"}}
-              ]
-            }
-          }
-        }
-      }
-    ]
-  },
-  "v_jobs": {
-    "viewOn": "jobs",
-    "pipeline": [
-      {
-        "$project": {
-          "_id": 0,
-          "usual": 1,
-          "rows": {
-            "$reverseArray": {
-              "$cond": [{"$isArray": "$rows"}, "$rows", [{"$unsetField": {"field": "_id", "input": "$$ROOT"}}]]
-            }
-          }
-        }
-      },
-      {"$unwind": "$rows"},
-      {"$replaceRoot": {"newRoot": {"$mergeObjects": ["$usual", "$rows"]}}}
-    ]
-  }
-};
 // To here.
 
 collections.recvq.size = cappedMegabytes * 1024 * 1024;
@@ -247,19 +162,6 @@ function makeIndex(wanted) {
   demand(target.getCollection(wanted.collection).createIndex(wanted.keys, wanted.options));
 }
 
-// A view of another version gets this definition.
-function makeView(name) {
-  var found = find(name);
-  var view = views[name];
-  if (!found) {
-    demand(target.createView(name, view.viewOn, view.pipeline));
-    print("made       " + name);
-  } else if (found.type === "view") {
-    demand(target.runCommand({ collMod: name, viewOn: view.viewOn, pipeline: view.pipeline }));
-    print("was there  " + name);
-  }
-}
-
 function seed() {
   // Progress that outlived its leases must not have an epoch above all new ones.
   var progress = target.progress.findOne({ _id: "dispatcher" }) || { epoch: NumberInt(0) };
@@ -271,6 +173,5 @@ checkServer();
 checkRecvq();
 Object.keys(collections).forEach(makeCollection);
 indexes.forEach(makeIndex);
-Object.keys(views).forEach(makeView);
 seed();
 print("database " + databaseName + " is ready");

@@ -1,4 +1,4 @@
-"""Writes the collections, indexes and views of linedesk.setup into scripts/create_collection.js.
+"""Writes the collections and indexes of linedesk.setup into scripts/create_collection.js.
 
 .venv/bin/python scripts/create_collection.py            writes them between the script's marks
 .venv/bin/python scripts/create_collection.py --check    fails if the script is out of date
@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from linedesk.setup.neighbours import CAPPED_BYTES, INDEXES, PLAIN  # noqa: E402
-from linedesk.setup.views import VIEWS  # noqa: E402
 from linedesk.store.documents import RECVQ  # noqa: E402
 
 SCRIPT = ROOT / "scripts" / "create_collection.js"
@@ -36,9 +35,6 @@ def described() -> dict[str, Any]:
             for name, indexes in INDEXES.items()
             for index in indexes
         ],
-        "views": {
-            name: {"viewOn": view.on, "pipeline": view.pipeline} for name, view in VIEWS.items()
-        },
     }
 
 

@@ -228,9 +228,6 @@ var linedesk = (() => {
       "story and user show the users' messages with { text: true } as a second argument.",
       "`linedesk status` reports problems and what to do.",
       "A change of a conversation by hand increments its n in the same update: $inc: { n: 1 }",
-      "",
-      "views for find(): v_events, v_calls, v_jobs",
-      "  db.v_events.find().sort({ $natural: -1 }).limit(20)",
     ].join("\n");
 
   return { status, lag, story, user, dead, help };

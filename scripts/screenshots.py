@@ -2,7 +2,7 @@
 
 The chat page shows conversations through every real part. The console shows the rows
 of a busy day (tests/linedesk/operate/a_day.py), in English and in Japanese.
-architecture.svg is the console's picture with places in place of figures.
+architecture.svg is the console's picture with steps in place of figures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 import linesim  # noqa: E402
 from linedesk.launch.stage import DATABASE, Stage  # noqa: E402
 from linedesk.launch.supervisor import Signals, signals_on  # noqa: E402
-from linedesk.page.flow_chart import PLACES, MapNode  # noqa: E402
+from linedesk.page.flow_chart import OFF, PLACES, MapNode  # noqa: E402
 from linedesk.page.page_context import environment  # noqa: E402
 from linedesk.setup.collections import create_collections  # noqa: E402
 from linedesk.setup.private_mongod import EmbeddedMongod  # noqa: E402
@@ -41,25 +41,25 @@ CONSOLE = {
     "console-ja": {"viewport": DESK, "locale": "ja-JP"},
 }
 
-# The boxes of architecture.svg: id, place, steps.
+# The boxes of architecture.svg, with the steps of architecture.md.
 ARCHITECTURE = (
-    ("line", "sends webhooks", "step 1"),
-    ("frontdesk", "signature, store", "steps 1 to 3"),
-    ("recvq", "in MongoDB", "steps 2 and 4"),
-    ("dispatcher", "order of each key", "steps 4, 5, 8"),
-    ("threads", "the bot decides", "steps 6 and 7"),
-    ("gate", "calls, spaced", "step 9"),
-    ("api", "takes the calls", "step 9"),
-    ("spool", "a SQLite file", "step 3"),
-    ("timers", "schedule", "step 10"),
-    ("held", "what waits long", "step 5"),
-    ("letters", "deadletters", "steps 6 and 9"),
-    ("outbox", "conversations", "steps 7 to 9"),
+    ("line", "step 1"),
+    ("frontdesk", "steps 1 to 3"),
+    ("recvq", "steps 2 and 4"),
+    ("dispatcher", "steps 4, 5, 8"),
+    ("threads", "steps 6 and 7"),
+    ("gate", "step 9"),
+    ("api", "step 9"),
+    ("spool", "step 3"),
+    ("timers", "step 10"),
+    ("held", "step 5"),
+    ("letters", "steps 6 and 9"),
+    ("outbox", "steps 7 to 9"),
 )
 STYLE = (
     "svg { background: #fff } "
     "text { font: 13px sans-serif; fill: #1c242b } .title { font-weight: 650 } "
-    ".note { fill: #5b6873; font-size: 11px } .sign { display: none } "
+    ".figure { fill: #5b6873; font-size: 11px } .sign { display: none } "
     "rect { fill: #fff; stroke: #2f5fa8; stroke-width: 1.2 } "
     ".track { fill: none; stroke: #5b6873; stroke-width: 2 } .head { fill: #5b6873 } "
     ".drops { display: none }"
@@ -142,8 +142,8 @@ def take_console(browser: Any, target: Path) -> None:
 
 
 def draw_architecture(target: Path) -> None:
-    """architecture.svg: each box with its place and its steps in architecture.md."""
-    boxes = {name: MapNode(PLACES[name], place, steps) for name, place, steps in ARCHITECTURE}
+    """architecture.svg: each box with its steps in architecture.md."""
+    boxes = {name: MapNode(PLACES[name], steps, OFF) for name, steps in ARCHITECTURE}
     picture: Any = environment().get_template("picture.html").make_module({"style": STYLE})
     (target / "architecture.svg").write_text(
         picture.picture(picture.wide, boxes, {}), encoding="utf-8"

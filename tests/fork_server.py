@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = (
     *(
         "linedesk.launch.main",
-        "linedesk.launch.processes",
+        "linedesk.launch.frontdesk",
         "linedesk.launch.dispatcher",
         "linedesk.launch.worker",
     ),

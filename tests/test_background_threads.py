@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from bson.timestamp import Timestamp
-from prometheus_client import CollectorRegistry
 from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer
@@ -33,7 +32,6 @@ from dispatcher.timers import Timers
 from dispatcher.watchdog import WatchdogReporter
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowWriter
-from linedesk.launch.metrics_server import MetricsServer
 from linedesk.launch.sim_clock import SimClock
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.service_manager import ServiceManager
@@ -123,7 +121,6 @@ OWNERS: dict[type[BackgroundThread], Callable[[Workplace], BackgroundThread]] = 
     Drain: Workplace.drain,
     Guard: lambda place: Guard(place.database),
     Lease: Workplace.lease,
-    MetricsServer: lambda place: MetricsServer(CollectorRegistry(), "127.0.0.1", 0),
     ControlReader: Workplace.control,
     FeedReader: Workplace.reader,
     WatchdogReporter: lambda place: WatchdogReporter(ServiceManager()),

@@ -17,8 +17,9 @@ from jobworker.effects import of_event
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.dead_letters import KeptLetters
 from linedesk.operate.conversation import known_channels
-from linedesk.operate.dead_letters import Choice, NoSuchLetter, all_of, explained, found, whole
+from linedesk.operate.dead_letters import Choice, all_of, explained, found, whole
 from linedesk.operate.find import with_id
+from linedesk.operate.text import NotDone
 from linedesk.store.documents import make_document
 from linedesk.store.records.letters import REPLAYED_AT, Cause, row_of
 
@@ -89,7 +90,7 @@ def test_letters_are_listed_as_chosen_and_without_their_contents(
 
 def test_an_act_on_a_letter_that_is_gone_is_refused(letters: Any) -> None:
     choice = Choice(ids=["01E", "04E"])
-    with pytest.raises(NoSuchLetter, match="04E"):
+    with pytest.raises(NotDone, match="04E"):
         all_of(found(letters, choice), choice)
 
 

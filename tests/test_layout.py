@@ -27,8 +27,7 @@ GROUND = BASE | {"linedesk.settings"}
 ROOMS = {"frontdesk", "dispatcher", "jobworker"} | CONVERSATIONS
 # Reading, judging and setting up: below what shows it and what starts it.
 TOOLS = GROUND | {"linedesk.operate", "linedesk.setup"}
-# The commands: nothing imports linedesk.launch but the modules that `python -m` runs, and the
-# test kit, whose real stack starts processes.
+# The commands: nothing imports linedesk.launch but the modules that `python -m` runs.
 MAY_IMPORT: Mapping[str, set[str]] = {
     "linedesk.runtime": set(),
     "linedesk.settings": {"linedesk.runtime"},
@@ -42,7 +41,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "linedesk": {"jobworker"},
     "linedesk.bots": {"linedesk", "linedesk.runtime", "linedesk.settings", "jobworker"},
     "linedesk.operate": GROUND,
-    "linedesk.setup": GROUND | {"linedesk.operate", "jobworker"},
+    "linedesk.setup": GROUND,
     "linedesk.page": TOOLS,
     "linedesk.doctor": TOOLS | {"linedesk.commands", "jobworker"},
     "linedesk.backup": TOOLS | ROOMS,
@@ -51,9 +50,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     | ROOMS
     | {"linesim", "linedesk.bots", "linedesk.page", "linedesk.commands"}
     | {"linedesk.doctor", "linedesk.backup"},
-    "linedesk.testing": GROUND
-    | CONVERSATIONS
-    | {"jobworker", "linesim", "linedesk.bots", "linedesk.setup", "linedesk.launch"},
+    "linedesk.testing": GROUND | CONVERSATIONS | {"jobworker", "linedesk.bots"},
 }
 # Within a package: each line may import itself and the lines above it.
 FLOORS = {

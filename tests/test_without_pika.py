@@ -28,7 +28,7 @@ SECRETS = {
     "AMQP_URL": "amqp://127.0.0.1/linedesk",
 }
 # They are the extra.
-OF_THE_EXTRA = {"jobworker.remote.amqp", "linedesk.setup.rabbitmq", "linedesk.launch.worker"}
+OF_THE_EXTRA = {"jobworker.remote.amqp", "linedesk.launch.rabbitmq", "linedesk.launch.worker"}
 
 
 def run(

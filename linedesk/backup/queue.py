@@ -7,13 +7,12 @@ all events that progress does not list as finished.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from pymongo.database import Database
 
-from dispatcher.commit.tracker import RING_SLOTS
 from linedesk.settings.errors import NotImported
 from linedesk.store.client import DURABLE
 from linedesk.store.collections import DISPATCHER
@@ -33,9 +32,10 @@ from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
 IN_DOUBT = (
     "recvq holds documents from before the export, and no progress shows which were handled. If no "
-    "dispatcher has run on this database yet, use --recvq handle: all of it is handled. If recvq "
-    "is the one of the exported database, use --recvq skip: all of it counts as handled, "
-    "since otherwise answered events would be answered again"
+    "dispatcher has run on this database yet, run `linedesk pause all`, start the dispatcher, stop "
+    "it after a minute, import, and run `linedesk resume all`: all of it is handled. If recvq is "
+    "the one of the exported database, all of it counts as handled: run `db.recvq.drop()` in the "
+    "mongo shell, then `linedesk init`, and import"
 )
 # The most documents that a killed or frozen dispatcher can have under way.
 MOST_DECIDED = 10_000
@@ -44,22 +44,18 @@ SLICE = 1_000
 NAMED = (EVENT_ID, "channel", "key")
 
 
-def is_to_be_skipped(database: Database[Any], *, exported_at: datetime, wish: str | None) -> bool:
-    """Whether all of recvq counts as handled; `wish` decides if there is no progress.
+def require_progress(database: Database[Any], *, exported_at: datetime) -> None:
+    """Raise NotImported if no progress shows which of the documents before the export are handled.
 
-    Without progress documents older than the export are in doubt, and NotImported is raised if
-    there is no `wish`. Younger documents came to a database that no dispatcher has read yet.
+    Younger documents came to a database that no dispatcher has read yet: all are to be handled.
     """
     older = {ACCEPT_TIME: {"$lt": exported_at}, "heartbeat": {"$ne": True}}
     with translated():
         progress = database[PROGRESS].find_one({"_id": DISPATCHER}, {"token": 1, "after": 1}) or {}
         if progress.get("after") is not None or progress.get("token") is not None:
-            return False
-        if database[RECVQ].find_one(older, {"_id": 1}) is None:
-            return False
-    if wish is None:
-        raise NotImported(IN_DOUBT)
-    return wish == "skip"
+            return
+        if database[RECVQ].find_one(older, {"_id": 1}) is not None:
+            raise NotImported(IN_DOUBT)
 
 
 def finish_decided(database: Database[Any], *, epoch: int) -> None:
@@ -110,29 +106,3 @@ def _decided(database: Database[Any], documents: Iterable[Document]) -> list[Any
             if name_of(document) in applied.get(conversation_id(document), ())
         ]
     return found
-
-
-def finish_recvq(database: Database[Any], *, epoch: int) -> None:
-    """Set progress to now: all of recvq is finished, and later documents are not.
-
-    The ring gets the newest ids, since a scan begins some way behind the last finished document.
-    """
-    with translated():
-        newest = database[RECVQ].find({}, {"_id": 1}).sort("$natural", -1).limit(RING_SLOTS)
-        ids = [row["_id"] for row in newest][::-1]
-        database[PROGRESS].with_options(write_concern=DURABLE).update_one(
-            {"_id": DISPATCHER, "epoch": epoch},
-            {
-                "$set": {
-                    "feed": None,
-                    "token": None,
-                    "after": ids[-1] if ids else None,
-                    "finished": [],
-                    "passed": len(ids),
-                    "ring": ids + [None] * (RING_SLOTS - len(ids)),
-                    "starts": 0,
-                    "trying": None,
-                    "at": datetime.now(UTC),
-                }
-            },
-        )

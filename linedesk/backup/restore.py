@@ -9,8 +9,6 @@ dispatchers therefore wait until another import completes it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ from dispatcher.commit.progress import Progress
 from dispatcher.lease import VACANT, is_dead, owner_name
 from linedesk.backup.export import export_to
 from linedesk.backup.file import Header, check, documents
-from linedesk.backup.queue import finish_decided, finish_recvq, is_to_be_skipped
+from linedesk.backup.queue import finish_decided, require_progress
 from linedesk.backup.transform import TOLD, Restored, Written
 from linedesk.operate.format import local
 from linedesk.operate.text import known
@@ -167,23 +165,11 @@ BATCH_ROWS = 1_000
 BATCH_BYTES = 8 * 1024 * 1024
 # Processes of the exported database may have taken epochs after the export, but fewer than this.
 EPOCHS_SINCE = 1_000_000
-NO_SAY = "--recvq has no effect here: progress shows which documents are still to be handled"
 UNENDED = "not completed: no dispatcher starts until an import is completed"
 
 
-@dataclass(frozen=True)
-class RestoreOptions:
-    """The operator's options for an import."""
-
-    replace: Path | None = None
-    """The file for an export of the current state, which is then replaced."""
-    recvq: str | None = None
-    """`handle` or `skip` the documents of recvq; None where progress decides."""
-    take_over: bool = False
-
-
 def import_export(
-    settings: Settings, source: Path, wishes: RestoreOptions, *, dry_run: bool
+    settings: Settings, source: Path, *, replace: Path | None, take_over: bool
 ) -> None:
     """Check the whole file, write its content and print the result.
 
@@ -193,73 +179,51 @@ def import_export(
     screen = Console(stderr=True)
     with screen.status("checking"):
         header = check(source)
-        restored = looked_through(source, header)
-    if dry_run:
-        for _ in _carried(source, restored):
-            pass
-    else:
-        with (
-            open_database(settings, app_name="linedesk-import") as database,
-            screen.status("importing"),
-        ):
-            restore(database, source, header, restored, wishes)
+    with (
+        open_database(settings, app_name="linedesk-import") as database,
+        screen.status("importing"),
+    ):
+        restored = restore(database, source, header, replace=replace, take_over=take_over)
     click.echo(
         f"export of {header.database} as of {local(header.at)}, "
         f"by linedesk {header.linedesk} from MongoDB {header.mongodb}"
     )
     for what in TOLD:
         click.echo(f"{restored.became[what]:>9,}  {known(what)}")
-    if not dry_run:
-        click.echo(
-            "imported: start the dispatcher; then judge: linedesk dead list --cause restored"
-        )
-
-
-def looked_through(source: Path, header: Header) -> Restored:
-    """Read all of a checked file, as `carry` needs it."""
-    restored = Restored(at=header.at, now=datetime.now(UTC))
-    for collection, document in documents(source):
-        restored.look(collection, document)
-    return restored
-
-
-def _carried(source: Path, restored: Restored) -> Iterator[Written]:
-    for collection, document in documents(source):
-        yield from restored.carry(collection, document)
-    yield from restored.rest()
+    click.echo("imported: start the dispatcher; then judge: linedesk dead list --cause restored")
 
 
 def restore(
     database: Database[Any],
     source: Path,
     header: Header,
-    restored: Restored,
-    wishes: RestoreOptions,
-) -> None:
-    """Replace the database's state by the inspected export.
+    *,
+    replace: Path | None = None,
+    take_over: bool = False,
+) -> Restored:
+    """Replace the database's state by a checked export.
 
+    `replace` is the file for an export of the current state. `take_over` is for `LeaseHold.take`.
     It deletes the old state first, so the progress of an earlier incomplete import does not matter.
     """
+    restored = Restored(at=header.at, now=datetime.now(UTC))
+    for collection, document in documents(source):
+        restored.look(collection, document)
     require_schema(database)
     hold = LeaseHold(database)
     with translated():
         progress = database[PROGRESS].find_one({"_id": DISPATCHER}, {"epoch": 1}) or {}
     above = max(restored.highest_epoch, int(progress.get("epoch") or 0)) + EPOCHS_SINCE
-    hold.take(above=above, take_over=wishes.take_over)
-    with _kept_until_whole(hold):
-        skip = is_to_be_skipped(database, exported_at=header.at, wish=wishes.recvq)
-        if wishes.recvq == "skip" and not skip:
-            click.echo(NO_SAY, err=True)
+    hold.take(above=above, take_over=take_over)
+    try:
+        require_progress(database, exported_at=header.at)
         if not hold.is_half_written:
-            _clear_the_way(database, wishes.replace)
+            _clear_the_way(database, replace)
         hold.begin()
         # Done first: documents that a front desk stores from now on are to be handled, and MongoDB
         # refuses saves of a frozen former dispatcher.
         Progress(Committer(database), feed="", epoch=hold.epoch).take_over()
-        if skip:
-            finish_recvq(database, epoch=hold.epoch)
-        else:
-            finish_decided(database, epoch=hold.epoch)
+        finish_decided(database, epoch=hold.epoch)
         restored.epoch = hold.epoch
         restored.is_known = lambda place: _knows(database, place)
         write(database, _left(database, restored), hold)
@@ -269,19 +233,19 @@ def restore(
             _empty(database[name], hold)
         write(database, _carried(source, restored), hold)
         hold.release()
-
-
-@contextmanager
-def _kept_until_whole(hold: LeaseHold) -> Iterator[None]:
-    """Release the lease if nothing was written; keep it if the write is incomplete."""
-    try:
-        yield
     except BaseException:
         if hold.is_half_written:
             click.echo(UNENDED, err=True)
         else:
             hold.release()
         raise
+    return restored
+
+
+def _carried(source: Path, restored: Restored) -> Iterator[Written]:
+    for collection, document in documents(source):
+        yield from restored.carry(collection, document)
+    yield from restored.rest()
 
 
 def _knows(database: Database[Any], place: Document) -> bool:

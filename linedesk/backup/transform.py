@@ -16,7 +16,7 @@ from bson.raw_bson import RawBSONDocument
 
 from dispatcher.conversations.mailbox import GiveUp
 from dispatcher.timer_rows import BrokenRow, fired_timer
-from jobworker.effects import TAKEN, is_whole, of_effect, of_event, row_of
+from jobworker.effects import TAKEN, of_effect, of_event, row_of
 from linedesk.backup.file import AS_STORED
 from linedesk.operate.reading import effects_with_tries
 from linedesk.store.documents import (
@@ -64,15 +64,11 @@ REPLACED = "restored_replaced"
 WAITED_IN_HELD = "restored_held"
 TIMER_PAST_DUE = "restored_timer"
 STATE_PAST_DUE = "restored_state"
-# Further counts.
+# A further count.
 WAITING = "timers that wait"
-MOVED_ON = "daily timers past due, moved to their next time"
-RANG = "timers past due that have fired since"
 TOLD = (
     CONVERSATIONS,
     WAITING,
-    MOVED_ON,
-    RANG,
     DEADLETTERS,
     WAITED_IN_OUTBOX,
     REPLACED,
@@ -119,13 +115,12 @@ class Restored:
 
     def look(self, collection: str, document: RawBSONDocument) -> None:
         """Collect what `carry` needs to know of the other documents."""
-        epoch = document.get("epoch")
-        if collection in (PROGRESS, BATCHES, CONVERSATIONS) and isinstance(epoch, int):
-            self.highest_epoch = max(self.highest_epoch, epoch)
+        if collection in (PROGRESS, BATCHES, CONVERSATIONS):
+            self.highest_epoch = max(self.highest_epoch, document.get("epoch") or 0)
         if collection == BATCHES and document.get(STATE) == READY:
             self._ready.add(str(document["_id"]))
         if collection == HELD:
-            held = _document_of(document)
+            held = document["document"]
             self._held.add(_place(held))
             if (first := _first_letter(held)) is not None:
                 self._replayed[first] = {}
@@ -135,7 +130,7 @@ class Restored:
             self._decided.update(self._held.intersection(applied))
             self._unsent.update((id_, str(message)) for message in document.get("unsent") or ())
             for _, effect in effects_of(_with_outbox(document)):
-                if _is_timer(effect):
+                if effect["type"] == TIMER:
                     self._note_timer(effect)
 
     def carry(self, collection: str, document: RawBSONDocument) -> Iterator[Written]:
@@ -186,7 +181,7 @@ class Restored:
         return (id_, message_id_of(document)) in self._unsent
 
     def _held_document(self, row: Mapping[str, Any]) -> Iterator[Written]:
-        document = _document_of(row)
+        document = dict(row["document"])
         # An unsent message has no effect anyway.
         if _place(document) in self._decided or document.get("unsent") or self._is_unsent(document):
             return
@@ -220,8 +215,7 @@ class Restored:
         `is_ready` returns whether a multicast of its database may have been called.
         """
         answers = (one.get(ANSWER) for _, one in waiting_in(document))
-        effects = (one for one in answers if isinstance(one, Mapping) and "id" in one)
-        for effect in (*_waiting(document, is_ready=is_ready), *map(dict, effects)):
+        for effect in (*_waiting(document, is_ready=is_ready), *map(dict, filter(None, answers))):
             yield from self._counted(iter([self._ended(document, effect, cause=REPLACED)]))
 
     def _ended(self, document: Mapping[str, Any], effect: Document, *, cause: str) -> Written:
@@ -258,12 +252,10 @@ class Restored:
             yield SCHEDULE, row
             return
         if fired.next_at is not None:
-            self.became[MOVED_ON] += 1
+            self.became[WAITING] += 1
             yield SCHEDULE, {**dict(row), RUN_AT: fired.next_at}
             return
-        if self.is_known({EVENT_ID: fired.event_id}):
-            self.became[RANG] += 1
-        else:
+        if not self.is_known({EVENT_ID: fired.event_id}):
             yield self._given_up(_letter_of_row(row))
         yield SCHEDULE, {**dict(row), RUN_AT: None, ENDED_AT: self._now}
 
@@ -272,17 +264,9 @@ class Restored:
         return DEADLETTERS, letters.row_of(letter)
 
 
-def _document_of(row: Mapping[str, Any]) -> Document:
-    """The document that a row of `held` holds; one made by hand may lack some of it."""
-    names = {name: row.get(name) for name in ("_id", "channel", "key")}
-    return {**names, **(row.get("document") or {})}
-
-
 def _first_letter(document: Mapping[str, Any]) -> str | None:
     """The dead letter of the send or timer that a document replays; None for others."""
-    if not isinstance(document.get("event"), Mapping) or not asks_for_effect(document):
-        return None
-    first = under_replay(document)
+    first = under_replay(document) if asks_for_effect(document) else None
     return None if first is None else str(first["_id"])
 
 
@@ -304,11 +288,9 @@ def _with_outbox(conversation: Mapping[str, Any]) -> Mapping[str, Any]:
 def _waiting(
     conversation: Mapping[str, Any], *, is_ready: Callable[[str], bool]
 ) -> Iterator[Document]:
-    """The effects that wait in an outbox, without timers. Effects made by hand get an id."""
-    for place, effect in effects_with_tries(_with_outbox(conversation), is_ready=is_ready):
-        if not _is_timer(effect):
-            id_ = f"{conversation['_id']}/{conversation.get('n')}/{place}"
-            yield {"id": id_, **effect}
+    """The effects that wait in an outbox, without timers."""
+    effects = effects_with_tries(_with_outbox(conversation), is_ready=is_ready)
+    return (effect for _, effect in effects if effect["type"] != TIMER)
 
 
 def _perhaps_done(effect: Document, *, at: datetime) -> Document:
@@ -321,14 +303,6 @@ def _perhaps_done(effect: Document, *, at: datetime) -> Document:
         return effect
     tried_as = effect.get("as") or effect.get("way")
     return {**effect, TRIED_AT: at, "as": tried_as, RETRY_KEY: None}
-
-
-def _is_timer(effect: Mapping[str, Any]) -> bool:
-    """Whether an effect can be entered into `schedule`; one made by hand may be incomplete."""
-    try:
-        return effect["type"] == TIMER and is_whole(effect) and isinstance(effect["n"], int)
-    except KeyError:
-        return False
 
 
 def _entered(effect: Mapping[str, Any], row: Mapping[str, Any]) -> Document:

@@ -24,7 +24,8 @@ from linedesk.settings.errors import SettingsError
 log = logging.getLogger(__name__)
 
 # Older settings name the shipped bots by the first of each pair.
-MOVED = {f"bots.{name}": f"linedesk.bots.{name}" for name in ("parrot", "timer", "reminder")}
+MOVED = {f"bots.{name}": f"linedesk.bots.{name}" for name in ("parrot", "timer")}
+REMOVED = ("bots.reminder", "linedesk.bots.reminder")
 
 
 def load_bot(spec: str) -> Bot:
@@ -112,7 +113,12 @@ def _name_of(function: Any) -> str:
 
 
 def _hint(module_name: str, folder: Path) -> str:
-    """A hint for the case that another module of that name precedes the one in this folder."""
+    """For a bot that went, or another module that precedes the one in this folder: what to do."""
+    if module_name in REMOVED:
+        return (
+            ": it was removed; copy reminder.py and daytime.py of the release before into the "
+            "bot's folder, and set BOT=reminder:bot"
+        )
     name = module_name.partition(".")[0]
     own = [path for path in (folder / f"{name}.py", folder / name) if path.exists()]
     file = getattr(sys.modules.get(name), "__file__", None)
@@ -146,10 +152,10 @@ def read_bot_settings(bot: Bot, given: Mapping[str, str]) -> Mapping[str, Any]:
     problems = [_unknown(name, bot.settings) for name in given if name not in bot.settings]
     read = dict(bot.settings)
     for name in bot.settings.keys() & given.keys():
+        must_be, parse = _kind(bot.settings[name])
         try:
-            read[name] = _value(given[name], bot.settings[name])
+            read[name] = parse(given[name])
         except ValueError:
-            must_be = _kind(bot.settings[name])[0]
             problems.append(f"BOT_SETTINGS: {name} must be {must_be}, not {given[name]!r}")
     if problems:
         raise SettingsError(sorted(problems))
@@ -173,10 +179,6 @@ def read_bot_secrets(bot: Bot, given: Mapping[str, SecretStr]) -> Mapping[str, s
             [f"BOT_SECRETS has no {name}: the bot needs a line {name}=VALUE" for name in missing]
         )
     return MappingProxyType({name: given[name].get_secret_value() for name in bot.secrets})
-
-
-def _value(text: str, default: Any) -> Any:
-    return _kind(default)[1](text)
 
 
 def _kind(default: Any) -> tuple[str, Callable[[str], Any]]:

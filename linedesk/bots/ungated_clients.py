@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -51,41 +51,20 @@ def ungated_names(module: ModuleType) -> list[str]:
 
 
 def _named_in_source(module: ModuleType) -> Iterator[str]:
+    """The names and dotted names that the source imports or uses; in functions, too."""
     nodes = list(ast.walk(ast.parse(inspect.getsource(module))))
-    named = dict(vars(module))
+    imported: dict[str, str] = {}
     for node in nodes:
-        named |= _modules_named_by(node)
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{MESSAGING}."):
-            yield from (one.asname or one.name for one in node.names if one.name in NAMES)
-        elif isinstance(node, ast.Attribute) and _is_ungated(_value_of(node, named)):
-            yield ast.unparse(node)
-
-
-def _modules_named_by(node: ast.AST) -> dict[str, ModuleType]:
-    """The SDK's modules that an import adds, by their names; in functions, too."""
-    names: list[tuple[str, str]] = []
-    if isinstance(node, ast.Import):
-        tops = [one.name.partition(".")[0] for one in node.names]
-        names = [(one.asname, one.name) for one in node.names if one.asname]
-        names += [(top, top) for top in tops]
-    elif isinstance(node, ast.ImportFrom):
-        names = [(one.asname or one.name, f"{node.module}.{one.name}") for one in node.names]
-    return {
-        name: sys.modules[path]
-        for name, path in names
-        if path in sys.modules and path.partition(".")[0] == "linebot"
-    }
-
-
-def _value_of(node: ast.expr, named: Mapping[str, object]) -> object:
-    """The value of `a.b.c` if its parts are modules; else None."""
-    if isinstance(node, ast.Name):
-        return named.get(node.id)
-    if isinstance(node, ast.Attribute):
-        owner = _value_of(node.value, named)
-        return vars(owner).get(node.attr) if type(owner) is ModuleType else None
-    return None
+        if isinstance(node, ast.ImportFrom):
+            imported |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+        elif isinstance(node, ast.Import):
+            imported |= {one.asname: one.name for one in node.names if one.asname}
+    used = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)]
+    for name in (*imported, *used):
+        first, dot, rest = name.partition(".")
+        full = f"{imported.get(first, first)}{dot}{rest}"
+        if full.startswith(f"{MESSAGING}.") and full.rpartition(".")[2] in NAMES:
+            yield name
 
 
 def _is_ungated(value: object) -> bool:

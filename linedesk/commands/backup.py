@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click import option
@@ -31,7 +31,6 @@ def export_command(settings: Settings, target: Path) -> None:
 
 @click.command("import", cls=Command)
 @click.argument("source", metavar="FILE", type=click.Path(path_type=Path))
-@option("--dry-run", is_flag=True, help="Only check FILE and print its contents.")
 @option(
     "--replace",
     type=click.Path(path_type=Path),
@@ -39,17 +38,12 @@ def export_command(settings: Settings, target: Path) -> None:
     help="Replace existing conversations and timers. All data is exported to NEWFILE first.",
 )
 @option(
-    "--recvq",
-    type=click.Choice(["handle", "skip"]),
-    help="Whether to handle the events in recvq. Needed only if no progress is stored.",
-)
-@option(
     "--take-over",
     is_flag=True,
     help="Complete an import that another machine began, or this one before a restart.",
 )
 @with_settings
-def import_command(settings: Settings, source: Path, dry_run: bool, **wishes: Any) -> None:
+def import_command(settings: Settings, source: Path, replace: Path | None, take_over: bool) -> None:
     """Put an export into the database while the dispatcher is stopped. May be run again.
 
     The whole file is checked before anything is written. A new database needs no option; otherwise
@@ -59,6 +53,6 @@ def import_command(settings: Settings, source: Path, dry_run: bool, **wishes: An
     list --cause restored`). So do timers whose time has passed. Existing dead letters and recvq
     stay; events in recvq are handled afterwards.
     """
-    from linedesk.backup.restore import RestoreOptions, import_export
+    from linedesk.backup.restore import import_export
 
-    import_export(settings, source, RestoreOptions(**wishes), dry_run=dry_run)
+    import_export(settings, source, replace=replace, take_over=take_over)

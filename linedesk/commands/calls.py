@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from linedesk.commands.options import Opened
 
 
-@click.command(cls=Command, examples=("calls --failed --since 1h", "calls --status 429"))
+@click.command(cls=Command, examples=("calls --failed --since 1h",))
 @moment_option("--since", help="Show calls since this time: 30m, 2h, or 2026-01-31T09:00.")
-@option("--endpoint", metavar="TEXT", help="Show only endpoints that contain TEXT.")
-@option("--status", type=click.IntRange(0, 599), help="Show only this status. 0: no answer.")
 @key_option
 @option("--failed", is_flag=True, help="Show only calls that LINE refused or did not answer.")
 @shown_option

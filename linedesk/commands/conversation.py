@@ -1,4 +1,4 @@
-"""`linedesk conversation`: the state of one conversation, and its newest events."""
+"""`linedesk conversation show`: the state of one conversation, and its newest events."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from click import option
 
 from linedesk.commands.failure import Command
 from linedesk.commands.options import json_option, with_database
+from linedesk.commands.removed import recent
 from linedesk.operate.format import as_json as json_of
 from linedesk.operate.format import echo_json, for_long, local
 
@@ -25,13 +26,16 @@ def conversation() -> None:
     """Show one conversation with the bot."""
 
 
+conversation.add_command(recent)
+
+
 @conversation.command("show", cls=Command)
 @click.argument("who", metavar="USER")
 @option("--text", is_flag=True, help="Also show the texts of waiting sends.")
 @json_option
 @with_database
 def conversation_show(own: Opened, who: str, text: bool, as_json: bool) -> None:
-    """Show state, data, timers and outbox of one conversation.
+    """Show state, data, timers, outbox and newest events of one conversation.
 
     USER is the id of a user, group or room, a unique start of the id, <channel>/<id>, or a name in
     LINE.
@@ -40,37 +44,21 @@ def conversation_show(own: Opened, who: str, text: bool, as_json: bool) -> None:
     $inc: {n: 1}; otherwise it may take effect ten seconds later.
     """
     from linedesk.commands.listing import show_page
-    from linedesk.operate.conversation import conversation_summary, read_conversation
-    from linedesk.operate.find import find_conversation
-
-    id_ = find_conversation(own.database, who, channel=own.channel)
-    told = conversation_summary(read_conversation(own.database, id_))
-    if not text:
-        told["outbox"].pop("effects")
-    if as_json:
-        echo_json(told)
-    else:
-        show_page(page(told, now=datetime.now(UTC)))
-
-
-@conversation.command("recent", cls=Command, examples=("conversation recent 花子",))
-@click.argument("who", metavar="USER")
-@json_option
-@with_database
-def conversation_recent(own: Opened, who: str, as_json: bool) -> None:
-    """Show what became of the newest events of one conversation. USER is as for `show`."""
-    from linedesk.commands.listing import show_page
+    from linedesk.operate.conversation import read_conversation
     from linedesk.operate.events.lists import events_of
     from linedesk.operate.find import find_conversation
 
     id_ = find_conversation(own.database, who, channel=own.channel)
+    told = read_conversation(own.database, id_)
+    if not text:
+        told["outbox"].pop("effects")
     lines = events_of(own.database, *id_.split("/", 1))
     if as_json:
-        echo_json({"id": id_, "events": json_of(lines)})
-    else:
-        told = [text for one in lines for text in _event(one)]
-        nothing = "none in the queue; `linedesk calls --key` shows older calls"
-        show_page([("conversation", [id_]), ("events", told or [nothing])])
+        echo_json({**told, "events": json_of(lines)})
+        return
+    events = [text for one in lines for text in _event(one)]
+    nothing = "none in the queue; `linedesk calls --key` shows older calls"
+    show_page([*page(told, now=datetime.now(UTC)), ("events", events or [nothing])])
 
 
 def _event(one: EventLine) -> Iterator[str]:

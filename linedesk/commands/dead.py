@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from linedesk.commands.options import (
     to_act,
     with_database,
 )
-from linedesk.operate.format import echo_json, local, plain
+from linedesk.operate.format import as_json, echo_json, local
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.documents import DEADLETTERS
 from linedesk.store.records.letters import FIRST_AT, LAST_AT, REPLAYED_AT
@@ -76,15 +76,14 @@ def acting(function: Callable[..., Any]) -> Any:
 
     @click.argument("ids", nargs=-1, metavar="[ID]...")
     @option("--limit", type=click.IntRange(1), help="The most letters to take.")
-    @option("--dry-run", is_flag=True, help="Only list the letters that would be changed.")
     @option("--yes", is_flag=True, help="Do not ask for confirmation.")
     @json_option
     @to_act
     @choosing
     @wraps(function)
-    def command(own: Opened, choice: Choice, dry_run: bool, yes: bool, **options: bool) -> Any:
+    def command(own: Opened, choice: Choice, yes: bool, **options: bool) -> Any:
         from linedesk.operate.dead_letters import all_of, found
-        from linedesk.operate.errors import NotDone, Phrase
+        from linedesk.operate.text import NotDone
 
         if choice.is_open:
             raise click.UsageError("name the letters: ids, --cause, --since or --until")
@@ -92,11 +91,7 @@ def acting(function: Callable[..., Any]) -> Any:
             raise click.UsageError("give either ids, or --cause, --since and --until")
         rows = all_of(found(own.database[DEADLETTERS], choice), choice)
         if not rows:
-            raise NotDone(Phrase(NOTHING))
-        if dry_run:
-            _show_list(own, rows, as_json=options["as_json"])
-            click.echo(f"{len(rows)} would be changed", err=True)
-            return None
+            raise NotDone(NOTHING)
         if len(rows) > 1 and not yes:
             if not sys.stdin.isatty():
                 raise click.UsageError(f"{len(rows)} dead letters match: add --yes")
@@ -114,27 +109,14 @@ def acting(function: Callable[..., Any]) -> Any:
 @choosing
 def list_letters(own: Opened, choice: Choice, as_json: bool) -> None:
     """List dead letters, newest first; with --all also replayed ones."""
-    from linedesk.operate.dead_letters import found, query_of
+    from linedesk.commands.listing import show_rows, who
+    from linedesk.operate.conversation import with_names
+    from linedesk.operate.dead_letters import explained, found, query_of, replayed, summary, what
+    from linedesk.operate.text import known
     from linedesk.store.errors import translated
 
     letters = own.database[DEADLETTERS]
-    rows = found(letters, choice, newest_first=True)
-    _show_list(own, rows, as_json=as_json)
-    if len(rows) == choice.limit:
-        with translated():
-            count = letters.count_documents(query_of(letters, choice))
-        if count > len(rows):
-            click.echo(f"{len(rows)} of {count} shown; --limit shows more", err=True)
-
-
-def _show_list(own: Opened, letters: Sequence[Document], *, as_json: bool) -> None:
-    """Print one line for each letter."""
-    from linedesk.commands.listing import show_rows, who
-    from linedesk.operate.conversation import with_names
-    from linedesk.operate.dead_letters import explained, replayed, summary, what
-    from linedesk.operate.text import known
-
-    rows = with_names(own.database, letters, channel=own.channel)
+    rows = with_names(own.database, found(letters, choice, newest_first=True), channel=own.channel)
     if as_json:
         rows = [summary(row) | {"name": row["name"]} for row in rows]
     columns = {
@@ -147,6 +129,11 @@ def _show_list(own: Opened, letters: Sequence[Document], *, as_json: bool) -> No
         "cause": lambda row: explained(row),
     }
     show_rows(rows, columns, nothing=NOTHING, as_json=as_json)
+    if len(rows) == choice.limit:
+        with translated():
+            count = letters.count_documents(query_of(letters, choice))
+        if count > len(rows):
+            click.echo(f"{len(rows)} of {count} shown; --limit shows more", err=True)
 
 
 @dead.command("show", cls=Command)
@@ -192,7 +179,7 @@ def _show_one(letter: Document, name: str | None, *, text: bool, as_json: bool) 
 
 def _lines(value: Any) -> list[str]:
     if isinstance(value, Mapping):
-        value = json.dumps(value, ensure_ascii=False, indent=2, default=plain)
+        value = json.dumps(as_json(value), ensure_ascii=False, indent=2)
     return ["-"] if value is None else str(value).splitlines()
 
 
@@ -207,7 +194,7 @@ def replay(own: Opened, rows: list[Document], again: bool, force: bool, as_json:
     from rich.console import Console
     from rich.progress import track
 
-    from linedesk.operate.errors import NotReplayed
+    from linedesk.operate.text import NotReplayed
 
     acts, done = own.acts, []
     console = Console(stderr=True)

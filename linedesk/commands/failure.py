@@ -44,7 +44,7 @@ KNOWN: dict[str, tuple[Exit, str]] = {
     "linedesk.setup.private_mongod.MongodNotFound": (Exit.UNAVAILABLE, ""),
     "linedesk.setup.private_mongod.MongodFailed": (Exit.UNAVAILABLE, ""),
     "linedesk.settings.errors.DemoFailed": (Exit.FAILED, "demo: "),
-    "linedesk.operate.errors.ConsoleError": (Exit.FAILED, ""),
+    "linedesk.operate.text.NotDone": (Exit.FAILED, ""),
     "linedesk.settings.errors.BackupError": (Exit.FAILED, ""),
     "linedesk.settings.errors.NotImported": (Exit.FAILED, ""),
 }

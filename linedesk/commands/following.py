@@ -17,10 +17,9 @@ from itertools import count
 from typing import Any
 
 from pymongo.database import Database
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import PyMongoError
 
 from linedesk.operate.reading import ALSO_KEY, rows_in
-from linedesk.runtime.backoff import growing_seconds
 from linedesk.store.documents import CALLS, DEADLETTERS, JOBS, RECVQ, Document, name_of
 from linedesk.store.errors import is_transient, translate
 from linedesk.store.records.calls import REQUEST_ID, CallRecord, is_taken
@@ -35,9 +34,7 @@ KINDS = {RECVQ: "event", JOBS: "run", CALLS: "call", DEADLETTERS: "dead"}
 ROW_KINDS = ("run", "call")
 AWAIT_MS = 250
 HOLD_SECONDS = 1.0
-FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 0.2, 5.0
-# Errors after which the stream cannot be resumed (the server's error_codes.yml).
-LOST = frozenset({136, 222, 260, 280, 286})
+RETRY_SECONDS = 1.0
 RESUMABLE = "ResumableChangeStreamError"
 SHOWN = (
     *("_id", EVENT_ID, "channel", "key", ACCEPT_TIME, "at", "ms", "unsent"),
@@ -106,26 +103,23 @@ def _changes(
 ) -> Iterator[Mapping[str, Any] | None]:
     """Yield each document as it is written, and None if there was none for a moment."""
     token: Mapping[str, Any] | None = None
-    failures, was_open = 0, False
-    pause = threading.Event()
+    was_open, pause = False, threading.Event()
     while True:
         try:
             with database.watch(stages, resume_after=token, max_await_time_ms=AWAIT_MS) as stream:
                 was_open = True
                 while stream.alive:
                     change = stream.try_next()
-                    token, failures = stream.resume_token, 0
+                    token = stream.resume_token
                     yield change
                 # The database was dropped: the stream cannot be resumed.
                 token = None
         except PyMongoError as error:
-            if not was_open:
+            is_passing = is_transient(error) or error.has_error_label(RESUMABLE)
+            if not (was_open and is_passing):
                 raise translate(error) from error
-            failures += 1
-            token = _place_after(error, token)
-            pause.wait(
-                growing_seconds(failures, first=FIRST_PAUSE_SECONDS, most=MOST_PAUSE_SECONDS)
-            )
+            log.warning("MongoDB does not answer, retrying error=%s", type(error).__name__)
+            pause.wait(RETRY_SECONDS)
 
 
 def _came(change: Mapping[str, Any], key: str | None) -> Iterator[Came]:
@@ -138,17 +132,6 @@ def _came(change: Mapping[str, Any], key: str | None) -> Iterator[Came]:
         row.pop("also", None)
         if key is None or key in (row.get("key"), *(one.get("key") for one in others)):
             yield Came(kind, row)
-
-
-def _place_after(error: PyMongoError, token: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return where the stream resumes. Raises errors that are not transient."""
-    if isinstance(error, OperationFailure) and error.code in LOST:
-        log.warning("change stream lost, some lines may be missing code=%s", error.code)
-        return None
-    if not is_transient(error) and not error.has_error_label(RESUMABLE):
-        raise translate(error) from error
-    log.warning("MongoDB does not answer, retrying error=%s", type(error).__name__)
-    return token
 
 
 def _stages(*, key: str | None, text: bool) -> list[Mapping[str, Any]]:

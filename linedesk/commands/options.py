@@ -109,10 +109,10 @@ def _opening(function: Callable[..., Any], *, to_act: bool) -> Callable[..., Any
     @with_settings
     @wraps(function)
     def command(settings: Settings, **options: Any) -> Any:
-        from linedesk.setup.database import open_database, open_to_act
+        from linedesk.setup.database import open_database
 
         name = click.get_current_context().command_path.replace(" ", "-")
-        with (open_to_act if to_act else open_database)(settings, app_name=name) as database:
+        with open_database(settings, app_name=name, to_act=to_act) as database:
             return function(Opened(database, settings.line_channel), **options)
 
     return command

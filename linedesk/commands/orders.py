@@ -49,12 +49,12 @@ def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) ->
     are still sent. A pause survives restarts. Later answers cost counted pushes, and above a daily
     limit they become dead letters: the command shows the rule and what waits now.
 
-    Without CHANNEL, or with `all`, everything is paused: type `all` when asked, or add --yes. Name
-    a conversation by its id, by the start of its id, or by its name in LINE.
+    Without CHANNEL, or with `all`, everything is paused, which needs --yes. Name a conversation by
+    its id, by the start of its id, or by its name in LINE.
     """
-    from linedesk.operate.errors import NotDone, Phrase
     from linedesk.operate.find import is_seen, scope_of
     from linedesk.operate.pauses import COST_OF_PAUSE, read_waiting
+    from linedesk.operate.text import NotDone
 
     where = scope_of(own.database, scope, channel=own.channel)
     if where.key is not None and not yes and not is_seen(own.database, where):
@@ -62,13 +62,13 @@ def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) ->
             "{scope} is not known: no event of it was seen; check its id, or add --yes to "
             "pause it before its first message"
         )
-        raise NotDone(Phrase(message, scope=where))
+        raise NotDone(message.format(scope=where))
     waiting = read_waiting(own.database, where)
     click.echo(COST_OF_PAUSE, err=True)
     if waiting.events:
         click.echo(waiting, err=True)
     if scope in (None, EVERYTHING) and not yes:
-        _agree_to_everything()
+        raise click.UsageError("this pauses every conversation of every channel: add --yes")
     is_new = own.acts.pause(where, why=why)
     obeyed = _within(OBEY_SECONDS, lambda: where in (_obeyed(own.database) or ()))
     if as_json:
@@ -81,17 +81,6 @@ def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) ->
         if obeyed
         else "no dispatcher has confirmed yet; the pause takes effect when one runs"
     )
-
-
-def _agree_to_everything() -> None:
-    """Ask before pausing everything. Raises click's Abort, or UsageError in a pipe."""
-    if not sys.stdin.isatty():
-        raise click.UsageError("this pauses every conversation of every channel: add --yes")
-    click.echo("This pauses every conversation of every channel: no user gets an answer.", err=True)
-    typed = click.prompt(f"Type {EVERYTHING} to pause everything", err=True, default="")
-    if typed.strip() != EVERYTHING:
-        click.echo("nothing was paused", err=True)
-        raise click.Abort
 
 
 @click.command(
@@ -173,22 +162,21 @@ def release(own: Opened, conversation: str, kind: Kind | None, why: str, as_json
     given up yet.
     """
     from linedesk.operate.acts import heads, only
-    from linedesk.operate.errors import NotDone, Phrase
     from linedesk.operate.find import scope_of
-    from linedesk.operate.text import known
+    from linedesk.operate.text import NotDone, known
 
     scope = scope_of(own.database, conversation, channel=own.channel)
     if scope.channel is None or scope.key is None:
         message = "{scope} is not a conversation: name one, such as main/U4af49806"
-        raise NotDone(Phrase(message, scope=scope))
+        raise NotDone(message.format(scope=scope))
     found = heads(own.database, scope.channel, scope.key)
     if not found and _obeyed(own.database) is None:
-        raise NotDone(Phrase("no dispatcher runs, and only a dispatcher knows what waits"))
+        raise NotDone("no dispatcher runs, and only a dispatcher knows what waits")
     head = only(found, kind)
     named = {"kind": head.kind, "id": head.id, "why": known(head.why) or "-"}
     if not head.is_stuck(datetime.now(UTC)):
         message = "{kind} {id} is not stuck ({why}); nothing was released"
-        raise NotDone(Phrase(message, **named))
+        raise NotDone(message.format(**named))
     acts = own.acts
     order = acts.release(scope.channel, scope.key, head, why=why)
     came = _within(CAME_SECONDS, lambda: acts.came(order))

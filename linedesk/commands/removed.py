@@ -21,10 +21,19 @@ def scheduler(settings: object) -> None:
     )
 
 
-@click.command(cls=Command, hidden=True, context_settings={"ignore_unknown_options": True})
-@click.argument("options", nargs=-1)
-def history(options: tuple[str, ...]) -> int:
-    """Print what to do instead: the console has curves."""
-    told = "`history` was removed: see the curves of `linedesk console`, or Prometheus (/metrics)"
-    click.echo(f"linedesk: {told}; `linedesk status --json` has the present figures", err=True)
-    return Exit.FAILED
+def _removed(name: str, instead: str) -> click.Command:
+    def tell(options: tuple[str, ...]) -> int:
+        click.echo(f"linedesk: `{name}` was removed: {instead}", err=True)
+        return Exit.FAILED
+
+    given = click.Argument(["options"], nargs=-1)
+    free = {"ignore_unknown_options": True}
+    return Command(name, callback=tell, params=[given], hidden=True, context_settings=free)
+
+
+history = _removed(
+    "history",
+    "see the curves of `linedesk console`, or Prometheus (/metrics); `linedesk status --json` has "
+    "the present figures",
+)
+recent = _removed("recent", "`linedesk conversation show` lists the newest events")

@@ -9,31 +9,30 @@ from typing import Any
 from rich.text import Text
 
 from linedesk.commands.listing import who
-from linedesk.operate import dead_letters, processes
+from linedesk.operate import processes
 from linedesk.operate.format import brief, for_long, local, one_line, visible
 from linedesk.operate.health import HealthProblem, name_of_health, problems_of, sent_words
-from linedesk.operate.overview import GateView, Latency, Overview, Sent
-from linedesk.operate.processes import Process, WorkersView
+from linedesk.operate.overview import Latency, Overview, Sent
+from linedesk.operate.processes import Process
 from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
 from linedesk.runtime.status_row import SILENT
-from linedesk.store.records.events import EVENT_ID
-from linedesk.store.records.letters import LAST_AT
+from linedesk.store.records.letters import LAST_AT, Cause
 
 STYLES = {"bad": "bold red", "warn": "yellow"}
-# The most rows of each kind.
+# The most waiting conversations.
 MANY = 10
 
 
 def sections(seen: Overview) -> Iterator[tuple[str, list[Text]]]:
-    """The labels and lines of the overview: problems first, MANY rows of each kind at most."""
+    """The labels and lines of the overview: problems first."""
     found = problems_of(seen)
     yield _("linedesk"), [_head(seen, found), *_problems(found)]
     if seen.waiting:
         yield _("waiting"), [_waiting(one, seen) for one in seen.waiting[:MANY]]
-    if seen.letters:
-        yield _("dead"), [_letter(row, seen) for row in seen.letters[:MANY]]
+    if seen.causes:
+        yield _("dead"), [_cause(row) for row in seen.causes[:MANY]]
     yield (
         _("processes"),
         [_process(one) for one in seen.processes] or [Text(_("none known"), "dim")],
@@ -41,9 +40,10 @@ def sections(seen: Overview) -> Iterator[tuple[str, list[Text]]]:
     yield _("events"), [_rates(seen)]
     yield _("queue"), [_queue(seen)]
     yield _("latency"), [_latencies(seen.latencies)]
-    yield _("threads"), [_threads(seen), *(_doing(one, seen) for one in seen.threads.doing[:MANY])]
-    if seen.workers is not None:
-        yield _("workers"), list(_workers(seen, seen.workers))
+    yield _("threads"), [_threads(seen)]
+    if (workers := seen.workers) is not None:
+        style = "" if workers.working and not workers.broker else "bold red"
+        yield _("workers"), [Text(workers.words(), style)]
     yield _("LINE"), [_line(seen), *_month(seen)]
     yield _("capacity"), [_room(seen)]
 
@@ -142,30 +142,6 @@ def _threads(seen: Overview) -> Text:
     return Text(busy.format(busy=threads.busy or 0, count=threads.all))
 
 
-def _doing(one: Mapping[str, Any], seen: Overview) -> Text:
-    took = f"{_age(one.get('since'), seen)}{_try(one, seen)}"
-    words = _("{thread} {doing} for {duration}").format(
-        thread=one.get("name"), doing=known(str(one.get("doing"))), duration=took
-    )
-    words = f"{words}  {_who(one, seen)}"
-    return Text(visible(f"{words}  {one.get(EVENT_ID) or ''}").rstrip())
-
-
-def _workers(seen: Overview, workers: WorkersView) -> Iterator[Text]:
-    yield Text(workers.words(), "" if workers.working and not workers.broker else "bold red")
-    for one in workers.processes[:MANY]:
-        version = _("{release}, bot {bot}").format(release=one.release, bot=one.bot)
-        told = Text(f"{visible(one.name)} ({visible(version)}) ")
-        told.append(visible(one.words()), "green" if one.is_working else "yellow")
-        busy = _("{busy:,} of {count:,} threads busy").format(busy=one.jobs, count=one.threads)
-        yield told.append(f"  {busy}")
-    for job in workers.jobs[:MANY]:
-        words = _("{worker} for {duration}").format(
-            worker=job["worker"], duration=_age(job["since"], seen)
-        )
-        yield Text(visible(f"{words}  {_who(job, seen)}  {job[EVENT_ID] or ''}").rstrip())
-
-
 def _waiting(one: Mapping[str, Any], seen: Overview) -> Text:
     reason = one.get("why")
     why = known(reason) if reason else _("no reason known")
@@ -210,18 +186,7 @@ def _line(seen: Overview) -> Text:
         use = "-" if gate.use is None else f"{gate.use:.0%}"
         words = _("{host}: gate {use} used, {count:,.0f} waiting")
         words = words.format(host=gate.host, use=use, count=gate.waiting or 0)
-        told.append(f"{words}{_lines(gate)}  ")
-    if seen.sent.calls:
-        told.append(f"{_sent(seen)}  ")
-    if seen.counted_today is not None:
-        told.append(_("{count:,.0f} counted today").format(count=seen.counted_today) + "  ")
-    if seen.late_today:
-        late = ngettext(
-            "{count:,} late reply given up today",
-            "{count:,} late replies given up today",
-            seen.late_today,
-        )
-        told.append(late.format(count=seen.late_today) + "  ", "yellow")
+        told.append(f"{words}  ")
     return told if told.plain else Text("-", "dim")
 
 
@@ -238,26 +203,6 @@ def _month(seen: Overview) -> Iterator[Text]:
         yield told
     if seen.month != Sent():
         yield Text(_("this month: {sent}").format(sent=sent_words(seen.month)))
-
-
-def _sent(seen: Overview) -> str:
-    sends = ngettext("{count:,.0f} send", "{count:,.0f} sends", round(seen.sent.sends))
-    calls = ngettext("{count:,.0f} call", "{count:,.0f} calls", round(seen.sent.calls))
-    return _("{sends} in {calls}").format(
-        sends=sends.format(count=seen.sent.sends), calls=calls.format(count=seen.sent.calls)
-    )
-
-
-def _lines(gate: GateView) -> str:
-    """How many calls of each class wait, and how long the first of them has waited."""
-    told = [
-        _("{count:,.0f} {kind} up to {duration}").format(
-            count=one.waiting, kind=known(one.name), duration=brief(one.longest_seconds)
-        )
-        for one in gate.classes
-        if one.waiting
-    ]
-    return f" ({', '.join(told)})" if told else ""
 
 
 def _room(seen: Overview) -> Text:
@@ -278,7 +223,8 @@ def _room(seen: Overview) -> Text:
     return Text("  ".join(told) or "-")
 
 
-def _letter(row: Mapping[str, Any], seen: Overview) -> Text:
-    at = datetime.fromisoformat(row[LAST_AT]).strftime("%m-%d %H:%M") if row[LAST_AT] else "-"
-    explained = dead_letters.explained(row)
-    return Text(visible(f"{at}  {known(row['what'])}  {_who(row, seen)}  {explained}"))
+def _cause(row: Mapping[str, Any]) -> Text:
+    words = _("{count:,} × {cause}, the last {at}").format(
+        count=row["count"], cause=known(Cause(row["cause"], row["about"])), at=local(row[LAST_AT])
+    )
+    return Text(visible(words))

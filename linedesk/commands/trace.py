@@ -53,23 +53,21 @@ def page(story: Story) -> Iterator[tuple[str, Iterable[str]]]:
     yield "type", [known(story.what)]
     if story.key:
         yield "who", [f"{story.name or 'name not known'}  {story.channel}/{story.key}"]
-    yield "result", [story.verdict]
+    yield "result", [str(story.outcome)]
     if do := _to_do(story):
         yield "to do", [do]
     yield "story", _steps(story.steps)
-    if story.gaps:
-        yield "not known", story.gaps
     if story.related:
         yield "see also", story.related
 
 
 def _to_do(story: Story) -> str | None:
-    if story.stands == "given up":
+    if story.outcome.result == "failed":
         ids = " ".join(story.letters)
         show, replay = f"linedesk dead show {ids}", f"linedesk dead replay {ids}"
         return f"`{show}` shows the cause; fix it, then run `{replay}`"
-    if story.stands == "replayed":
-        return f"`linedesk trace {story.replay}` shows its result"
+    if story.outcome.result == "replayed":
+        return f"`linedesk trace {story.outcome.see}` shows its result"
     return None
 
 

@@ -6,15 +6,14 @@ It changes nothing. It asks LINE to call the webhook once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from linedesk.commands.options import set_up_logging
 from linedesk.doctor.checks import account, configuration, database, machine, rabbitmq
 from linedesk.doctor.context import DoctorContext, credentials_folder, with_line_credentials
 from linedesk.doctor.finding import Finding, FindingLevel, bad
-from linedesk.doctor.report import conclude, merged, showing
+from linedesk.doctor.report import conclude, show
 from linedesk.doctor.round import Check, Result, look_at
 from linedesk.operate.format import one_line
 from linedesk.runtime.exit_codes import Exit
@@ -27,7 +26,7 @@ from linedesk.setup.kept_mongod import beside_up
 
 # Names of checks: JSON has them in English, people get them in their language.
 SETTINGS, MONGODB, RECVQ = mark("settings"), mark("MongoDB"), mark("recvq")
-LINE, FRONT_DESK = mark("LINE token"), mark("front desk")
+LINE, WEBHOOK, FRONT_DESK = mark("LINE token"), mark("webhook"), mark("front desk")
 # MongoDB is named first: while it is down, it has to be repaired first.
 IN_MONGODB = (MONGODB,)
 IN_RECVQ = (MONGODB, RECVQ)
@@ -49,50 +48,39 @@ HERE = (
     Check(mark("MongoDB disk"), database.disk, IN_RECVQ),
     Check(mark("spool disk"), machine.spool),
     Check(FRONT_DESK, machine.front_desk),
-    Check(mark("running system"), machine.running, IN_RECVQ, waits=machine.REPORT_SECONDS),
+    Check(mark("running system"), machine.running, IN_RECVQ),
     Check(mark("backup"), machine.exports),
 )
 OF_WORKERS = (Check(mark("RabbitMQ"), rabbitmq.reached),)
 THERE = (
-    Check(LINE, account.token),
+    Check(LINE, account.token, (SETTINGS,)),
     Check(mark("clock"), account.clock, AT_LINE),
-    Check(mark("webhook"), account.endpoint, AT_LINE),
+    Check(WEBHOOK, account.endpoint, AT_LINE),
     Check(mark("public certificate"), account.certificate, AT_LINE),
-    Check(mark("webhook test"), account.test, (*AT_LINE, FRONT_DESK), seconds=10.0),
-    Check(mark("redelivery"), account.redelivery),
+    Check(mark("webhook test"), account.test, (*AT_LINE, WEBHOOK, FRONT_DESK), seconds=10.0),
 )
 
 
-@dataclass(frozen=True)
-class DoctorOptions:
-    """The options of the command."""
-
-    line: bool = True
-    as_json: bool = False
-    strict: bool = False
-    verbose: bool = False
-
-
 def run_doctor(
-    environ: Mapping[str, str], config_path: Path | None, options: DoctorOptions
+    environ: Mapping[str, str],
+    config_path: Path | None,
+    *,
+    line: bool,
+    as_json: bool,
+    strict: bool,
+    verbose: bool,
 ) -> Exit:
     """Print a line for each check, in the language of the context. Returns the exit code.
 
     Settings that cannot be read are a finding, too; no other check runs then.
     """
     results: list[Result] = []
-    with showing(as_json=options.as_json) as (began, show):
-        found = _results(environ, config_path, options, began)
-        for result in merged(_kept(found, results)):
-            show(result)
-    conclude(results, as_json=options.as_json)
-    return verdict(results, strict=options.strict)
-
-
-def _kept(found: Iterator[Result], results: list[Result]) -> Iterator[Result]:
-    for result in found:
+    for result in _results(environ, config_path, line=line, verbose=verbose):
         results.append(result)
-        yield result
+        if not as_json:
+            show(result)
+    conclude(results, as_json=as_json)
+    return verdict(results, strict=strict)
 
 
 def verdict(results: Sequence[Result], *, strict: bool) -> Exit:
@@ -102,10 +90,7 @@ def verdict(results: Sequence[Result], *, strict: bool) -> Exit:
 
 
 def _results(
-    environ: Mapping[str, str],
-    config_path: Path | None,
-    options: DoctorOptions,
-    began: Callable[[str], None],
+    environ: Mapping[str, str], config_path: Path | None, *, line: bool, verbose: bool
 ) -> Iterator[Result]:
     try:
         given = load_settings(with_line_credentials(environ), config_path=config_path)
@@ -114,13 +99,13 @@ def _results(
             yield Result(SETTINGS, bad(problem, _("correct it, then run `linedesk doctor` again")))
         return
     settings = beside_up(given)
-    set_up_logging(settings, verbose=options.verbose)
+    set_up_logging(settings, verbose=verbose)
     box = DoctorContext(settings, credentials_folder(environ))
     has_workers = settings.dispatcher_workers == "amqp"
     here = (*HERE, *OF_WORKERS) if has_workers else HERE
-    checks = (*here, *THERE) if options.line else here
+    checks = (*here, *THERE) if line else here
     try:
-        for result in look_at(box, checks, began=began):
+        for result in look_at(box, checks):
             yield _masked(result, settings)
     finally:
         # Closing a connection that hangs would wait for an answer.

@@ -78,7 +78,8 @@ class LineApi:
         finally:
             # Connecting takes time and LINE counts from the arrival, which was before this.
             self._next_at = time.monotonic() + self._interval_seconds
-        date = _date(answer.headers.get("date"))
+        header = answer.headers.get("date")
+        date = parsedate_to_datetime(header) if header else None
         return Reply(answer.status, _object(answer.data), date, asked_at, time.time())
 
     def close(self) -> None:
@@ -92,10 +93,3 @@ def _object(data: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _date(header: str | None) -> datetime | None:
-    try:
-        return parsedate_to_datetime(header) if header else None
-    except ValueError:
-        return None

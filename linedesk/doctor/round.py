@@ -25,7 +25,6 @@ from linedesk.store.errors import (
 )
 
 CHECK_SECONDS = 5.0
-SLOW_SECONDS = 2.0
 # The longest that an operator waits before the command seems to hang.
 ROUND_SECONDS = 19.0
 
@@ -40,8 +39,6 @@ class Check:
     look: Look
     needs: tuple[str, ...] = ()
     seconds: float = CHECK_SECONDS
-    waits: float = 0.0
-    """Seconds that it waits by itself: they are no sign that a need hangs."""
 
 
 @dataclass(frozen=True)
@@ -56,28 +53,16 @@ def look_at(
     box: DoctorContext,
     checks: Sequence[Check],
     *,
-    began: Callable[[str], None] = lambda name: None,
     round_seconds: float = ROUND_SECONDS,
-    slow_seconds: float = SLOW_SECONDS,
 ) -> Iterator[Result]:
-    """Yield the results one by one, within `round_seconds` in all.
-
-    `began` is called with the name of each check before it runs. A bad check that took longer than
-    `slow_seconds` makes the checks in its `needs` count as bad, too.
-    """
+    """Yield the results one by one, within `round_seconds` in all."""
     until = time.monotonic() + round_seconds
     unwell: set[str] = set()
     for check in checks:
-        began(check.name)
-        began_at = time.monotonic()
-        found = _finding(check, box, unwell, until - began_at)
+        found = _finding(check, box, unwell, until - time.monotonic())
         findings = [found] if isinstance(found, Finding) else found
-        states = {one.state for one in findings}
-        if states & {FindingLevel.BAD, FindingLevel.SKIP}:
+        if {one.state for one in findings} & {FindingLevel.BAD, FindingLevel.SKIP}:
             unwell.add(check.name)
-        if FindingLevel.BAD in states and time.monotonic() - began_at > slow_seconds + check.waits:
-            # A need of the check hangs; all others with this need would wait as long.
-            unwell.update(check.needs)
         yield from (Result(check.name, one) for one in findings)
 
 

@@ -137,11 +137,6 @@ def run_dispatcher(settings: Settings) -> int:
     return EXITS[ending]
 
 
-def workers_stop_seconds(drain_seconds: float) -> float:
-    """At a stop handlers in workers have as long as the drain gives their threads."""
-    return max(0.0, drain_seconds - THREADS_END_SECONDS)
-
-
 def _workers(settings: Settings, database: Database[Any]) -> Workers:
     """The worker processes over RabbitMQ. pika is imported only when used: it takes 0.1 s."""
     from jobworker.remote.amqp import AmqpBroker
@@ -150,7 +145,7 @@ def _workers(settings: Settings, database: Database[Any]) -> Workers:
     confirms_bots = started_by(os.environ, parent=os.getppid()) != UP
     return Workers(
         partial(AmqpBroker, settings.amqp_urls, name="dispatcher"),
-        stop_seconds=workers_stop_seconds(settings.drain_seconds),
+        stop_seconds=max(0.0, settings.drain_seconds - THREADS_END_SECONDS),
         control=Control(database) if confirms_bots else None,
     )
 

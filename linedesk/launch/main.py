@@ -5,9 +5,11 @@ A command imports its package when it runs: `linedesk --help` answers at once.
 
 from __future__ import annotations
 
+import gc
+import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click import option
@@ -24,52 +26,19 @@ from linedesk.commands.removed import history, scheduler
 from linedesk.commands.status import status
 from linedesk.commands.tail import tail
 from linedesk.commands.trace import trace
+from linedesk.store.documents import SCHEMA
 
 if TYPE_CHECKING:
     from linedesk.settings.settings import Settings
 
-EXAMPLES = """\b
-Examples:
-  linedesk demo                    chat with the parrot bot in the browser
-  linedesk demo --once             see one conversation from end to end
-  linedesk demo --bot timer        chat with another bot: timer or reminder
-  linedesk init                    prepare MongoDB; may be run again
-  linedesk up --config line.toml   run all processes on a small server
-  linedesk status --watch          health, rates and waiting events
-  linedesk console                 the same as a web page, http://127.0.0.1:8010/
-  linedesk tail                    events, runs and calls as they happen
-  linedesk trace 01HEV3K9QW        the story of one event, up to LINE's request id
-  linedesk pause main/U4af         hold the events of one conversation
-  linedesk dead list --since 2h    dead letters of the last two hours
-  linedesk conversation show U4af  state, timers and outbox of a user
-  linedesk export /mnt/backup      save conversations, timers and dead letters in one file
-  linedesk doctor                  check everything and show what to do
-"""
+log = logging.getLogger("linedesk.launch")
 
 
-def _show_version(context: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
-    """Print the versions and end."""
-    if not is_asked or context.resilient_parsing:
-        return
-    from importlib.metadata import version
-
-    from linedesk.store.documents import SCHEMA
-
-    click.echo(f"linedesk, version {version('linedesk')}, schema {SCHEMA}")
-    context.exit()
-
-
-@click.group(
-    epilog=EXAMPLES,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-@option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version and exit.",
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(
+    package_name="linedesk",
+    prog_name="linedesk",
+    message=f"%(prog)s, version %(version)s, schema {SCHEMA}",
 )
 def linedesk() -> None:
     """A LINE bot server that loses no event.
@@ -100,11 +69,14 @@ def linedesk() -> None:
     "--amqp",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Prepare RabbitMQ instead, on its machine: virtual host, exchange, and users with the "
-    "rights that they need. Write their URLs to FOLDER/{dispatcher,worker}/AMQP_URL.",
+    help="Instead describe RabbitMQ's virtual host, exchange and users with the rights that they "
+    "need, and name the command that makes them. Write the users' URLs to "
+    "FOLDER/{dispatcher,worker}/AMQP_URL.",
 )
 @option(
-    "--new-passwords", is_flag=True, help="With --users or --amqp: give all users new passwords."
+    "--new-passwords",
+    is_flag=True,
+    help="With --users or --amqp: give the users new passwords, all but MongoDB's administrator.",
 )
 @with_settings
 def init(
@@ -119,7 +91,7 @@ def init(
         from linedesk.settings.settings import require_pika
 
         require_pika()
-        from linedesk.setup.rabbitmq import init_rabbitmq
+        from linedesk.launch.rabbitmq import init_rabbitmq
 
         if users is not None:
             raise click.UsageError(
@@ -158,18 +130,30 @@ def schema(settings: Settings) -> None:
 @with_settings
 def frontdesk(settings: Settings, share_port: bool) -> int:
     """Receive LINE's webhooks and store them."""
-    from linedesk.launch.processes import frontdesk_process
+    # The server enables it again after all imports: clients may be waiting already.
+    gc.disable()
+    from linedesk.launch.frontdesk import run_frontdesk
 
-    return frontdesk_process(settings, share_port=share_port)
+    _warn_of_removed(settings)
+    return run_frontdesk(settings, share_port=share_port)
 
 
 @linedesk.command(cls=Command)
 @with_settings
 def dispatcher(settings: Settings) -> int:
     """Run the bot on stored events, in order, within LINE's rate limits."""
-    from linedesk.launch.processes import dispatcher_process
+    # The garbage collector takes a fifth of the start to scan the SDK's thousands of classes.
+    # Frozen classes cost later collections nothing, either.
+    gc.disable()
+    from linedesk.launch.dispatcher import run_dispatcher
+    from linedesk.runtime.garbage import spare_the_collector
+    from linedesk.settings.settings import require, require_server
 
-    return dispatcher_process(settings)
+    spare_the_collector()
+    _warn_of_removed(settings)
+    require(settings, "line_channel_access_token")
+    require_server(settings)
+    return run_dispatcher(settings)
 
 
 @linedesk.command(cls=Command)
@@ -182,9 +166,18 @@ def dispatcher(settings: Settings) -> int:
 @with_settings
 def worker(settings: Settings, command: str | None) -> int:
     """Run the bot's handlers for a dispatcher with DISPATCHER_WORKERS=amqp, on any machine."""
-    from linedesk.launch.processes import worker_process
+    from linedesk.settings.settings import require_pika
 
-    return worker_process(settings, command=command)
+    require_pika()
+    from linedesk.launch.worker import run_worker
+
+    _warn_of_removed(settings)
+    return run_worker(settings, command=command)
+
+
+def _warn_of_removed(settings: Settings) -> None:
+    for name, what_to_do in settings.removed.items():
+        log.warning('setting has no effect in this release name=%s reason="%s"', name, what_to_do)
 
 
 @linedesk.command(cls=Command)
@@ -229,39 +222,38 @@ seconds      delay of an answer with the outcome late
     "--webhook", metavar="URL", help="Webhook URL of the bot server. Default: the front desk's."
 )
 @option(
-    "--reply-token-seconds",
-    type=float,
-    default=60.0,
-    show_default=True,
-    help="How long a reply token is valid.",
-)
-@option("--quota", type=click.IntRange(0), help="Counted messages a month. Default: no limit.")
-@option(
-    "--latency-ms",
-    type=float,
-    default=0.0,
-    help="Time in milliseconds that each answer takes.",
-)
-@option(
     "--rate-limits/--no-rate-limits",
     default=True,
     help="Apply LINE's rate limits (default), or none.",
 )
 @with_settings
-def sim(settings: Settings, **options: Any) -> int:
+def sim(settings: Settings, port: int, webhook: str | None, rate_limits: bool) -> int:
     """Run the LINE simulator, with its chat page, on this machine.
 
     A bot uses the simulator's clock if SIM_CLOCK is http://127.0.0.1:PORT/sim/clock.
     """
-    from linedesk.launch.processes import sim_process
+    import linesim
+    from linedesk.settings.addresses import webhook_url
+    from linedesk.settings.errors import CannotServe
+    from linedesk.settings.settings import require
 
-    return sim_process(settings, **options)
+    require(settings, "line_channel_secret", "line_channel_access_token")
+    try:
+        return linesim.serve(
+            secret=settings.channel_secrets[0],
+            token=settings.access_token,
+            port=port,
+            webhook_url=webhook or webhook_url(settings),
+            rate_limits=rate_limits,
+        )
+    except OSError as error:
+        raise CannotServe(f"the simulator cannot use port {port}: {error.strerror}") from error
 
 
 @linedesk.command(cls=Command)
 @option(
     "--bot",
-    type=click.Choice(["parrot", "timer", "reminder"]),
+    type=click.Choice(["parrot", "timer"]),
     default="parrot",
     show_default=True,
     help="The bot to chat with.",
@@ -306,16 +298,15 @@ def up(config_path: Path | None, verbose: bool) -> int:
 @option("--no-line", is_flag=True, help="Make no calls of LINE's API.")
 @option("--json", "as_json", is_flag=True, help="Print one JSON object, for programs.")
 @option("--strict", is_flag=True, help="Exit with code 1 at a warning, too.")
-def doctor(config_path: Path | None, verbose: bool, no_line: bool, **wish: bool) -> int:
+def doctor(config_path: Path | None, no_line: bool, **wish: bool) -> int:
     """Check everything from end to end, and show what to do.
 
     Checks settings, bot, clock, MongoDB, disks, processes, certificate and the LINE account. LINE
     is asked to call the webhook once. Changes nothing. Exit code 1 if any check is bad, else 0.
     """
-    from linedesk.doctor.doctor import DoctorOptions, run_doctor
+    from linedesk.doctor.doctor import run_doctor
 
-    wanted = DoctorOptions(line=not no_line, verbose=verbose, **wish)
-    return run_doctor(os.environ, config_path, wanted)
+    return run_doctor(os.environ, config_path, line=not no_line, **wish)
 
 
 OPERATOR_COMMANDS = (status, tail, trace, calls, pause, resume, release, accept, audit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, Field, ValidationError
@@ -15,9 +15,7 @@ from linedesk.runtime.thread import BackgroundThread
 log = logging.getLogger(__name__)
 
 ASK_SECONDS = 1.0
-# A stop waits for the answer that is under way.
-FOLLOW_SECONDS = 0.5
-PAUSE_SECONDS = 0.2
+LOOK_SECONDS = 0.2
 # The number of a dispatcher's workers that can ask at the same time without a new connection.
 CONNECTIONS = 32
 
@@ -29,23 +27,19 @@ class _Told(BaseModel):
 
 
 class SimClock(BackgroundThread):
-    """`now` asks linesim; a thread receives each move of its clock and calls the registered
-    functions.
-    """
+    """`now` asks linesim; a thread looks for moves of its clock and reports them."""
 
     def __init__(
         self,
         url: str,
         *,
         ask_seconds: float = ASK_SECONDS,
-        follow_seconds: float = FOLLOW_SECONDS,
-        pause_seconds: float = PAUSE_SECONDS,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
         super().__init__("simclock", self._follow)
         self._url = url
         self._ask_seconds = ask_seconds
-        self._follow_seconds = follow_seconds
-        self._pause_seconds = pause_seconds
+        self._look_seconds = look_seconds
         self._http = PoolManager(maxsize=CONNECTIONS, retries=False)
         self._listeners: list[Callable[[], object]] = []
         # The last known value; only the thread writes it.
@@ -56,7 +50,7 @@ class SimClock(BackgroundThread):
 
         If linesim does not answer within a second, the last known offset is used.
         """
-        ahead = self._ask({}, seconds=self._ask_seconds)
+        ahead = self._ask()
         return datetime.now(UTC) + timedelta(seconds=self._ahead if ahead is None else ahead)
 
     def when_moved(self, function: Callable[[], object]) -> None:
@@ -78,33 +72,21 @@ class SimClock(BackgroundThread):
     def _follow(self) -> None:
         known: float | None = None
         answers = True
-        seconds = self._follow_seconds + self._ask_seconds
         while not self._stop.is_set():
-            ahead = self._ask(self._waiting(known), seconds=seconds)
+            ahead = self._ask()
             if answers and ahead is None:
                 log.warning("linesim does not report the time url=%s", self._url)
             answers = ahead is not None
-            if ahead is None:
-                self._stop.wait(self._pause_seconds)
-            elif ahead != known:
+            if ahead is not None and ahead != known:
                 known = self._ahead = ahead
-                self._tell()
+                for function in self._listeners:
+                    function()
+            self._stop.wait(self._look_seconds)
 
-    def _tell(self) -> None:
-        for function in self._listeners:
-            if not self._stop.is_set():
-                function()
-
-    def _waiting(self, known: float | None) -> Mapping[str, str]:
-        """The fields of a request that is answered when the offset is no longer `known`, or after a
-        short wait.
-        """
-        return {} if known is None else {"after": repr(known), "wait": repr(self._follow_seconds)}
-
-    def _ask(self, fields: Mapping[str, str], *, seconds: float) -> float | None:
+    def _ask(self) -> float | None:
         """The clock's offset in seconds; None if linesim does not answer in time."""
         try:
-            answer = self._http.request("GET", self._url, fields=fields, timeout=seconds)
+            answer = self._http.request("GET", self._url, timeout=self._ask_seconds)
             return _Told.model_validate_json(answer.data).ahead
         except (HTTPError, ValidationError):
             return None

@@ -12,11 +12,11 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
-import requests
 from pymongo.database import Database
 
 from linedesk.launch.supervisor import STOP_SIGNALS, Signals
@@ -31,13 +31,12 @@ from linesim.model.deliveries import Delivery, Event
 
 DATABASE = "line_bot"
 START_SECONDS = 30.0
-PROBE_SECONDS = 1.0
 LOOK_SECONDS = 0.02
 # The environment's other sources of settings (linedesk.settings.sources, --config).
 SOURCES = {"CREDENTIALS_DIRECTORY", "LINEDESK_CONFIG"}
 # In the order of stopping: sources of new work first.
 STOP_SECONDS = {"frontdesk": 10.0, "dispatcher": 20.0}
-DISPATCHER_READY = "INFO dispatcher ready "
+READY = {"frontdesk": " listening host=", "dispatcher": "INFO dispatcher ready "}
 
 Found = TypeVar("Found")
 
@@ -86,22 +85,17 @@ class Stage:
         self.sim = sim
         self.mongod = EmbeddedMongod(folder / "mongod")
         self._port = free_port()
-        self.frontdesk_url = f"http://127.0.0.1:{self._port}"
-        sim.webhook_url = f"{self.frontdesk_url}/callback"
+        sim.webhook_url = f"http://127.0.0.1:{self._port}/callback"
         self._settings = settings
         self._signals = Signals() if signals is None else signals
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._playing: Mapping[str, str] | None = None
-        self._http = requests.Session()
-        # No request leaves the machine, so proxies and .netrc are ignored.
-        self._http.trust_env = False
         self._client: Client | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._http.close()
         if self._client is not None:
             self._client.close()
         for name in STOP_SECONDS:
@@ -127,8 +121,8 @@ class Stage:
             self._start("frontdesk", {})
         self._stop("dispatcher")
         self._start("dispatcher", wanted)
-        self.wait_for(self._takes_webhooks, "frontdesk")
-        self.wait_for(lambda: DISPATCHER_READY in self.log_of("dispatcher"), "dispatcher")
+        for name, ready in READY.items():
+            self.wait_for(partial(self._has_logged, name, ready), name)
         self._playing = wanted
 
     def deliver(self, *events: Event) -> Delivery:
@@ -210,11 +204,8 @@ class Stage:
             if process.poll() is not None:
                 raise DemoFailed(self.with_log(f"{name} ended by itself", name))
 
-    def _takes_webhooks(self) -> bool:
-        try:
-            return self._http.get(f"{self.frontdesk_url}/readyz", timeout=PROBE_SECONDS).ok
-        except requests.RequestException:
-            return False
+    def _has_logged(self, name: str, words: str) -> bool:
+        return words in self.log_of(name)
 
     def _log_path(self, name: str) -> Path:
         return self.folder / f"{name}.log"

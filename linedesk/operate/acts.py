@@ -22,11 +22,11 @@ from pymongo.results import UpdateResult
 
 from linedesk.operate import processes
 from linedesk.operate.dead_letters import Replays
-from linedesk.operate.errors import NotDone
 from linedesk.operate.format import scope_words
 from linedesk.operate.health import WAIT_WARN_SECONDS
 from linedesk.operate.processes import present_leader
 from linedesk.operate.reading import outbox_of
+from linedesk.operate.text import NotDone, NotReplayed, known
 from linedesk.runtime.language import DEFAULT, ngettext, speaking
 from linedesk.runtime.language import gettext as _
 from linedesk.store import control
@@ -97,7 +97,7 @@ class Audit:
             yield
         except (NotDone, RecvqClosed, SetupError) as error:
             with speaking(DEFAULT):
-                refusal: Document | str = error.reason if isinstance(error, NotDone) else str(error)
+                refusal = error.reason if isinstance(error, NotReplayed) else str(error)
             self._end(id_, {"code": "refused", "reason": refusal})
             raise
         except StoreUnavailable:
@@ -343,9 +343,9 @@ def only(found: Sequence[Head], kind: Kind | None) -> Head:
     """Return the head of this kind. Raises NotDone where none waits, or both without a kind."""
     fits = [head for head in found if kind in (None, head.kind)]
     if not fits:
-        raise NotDone({"code": "nothing_waits"})
+        raise NotDone(known("nothing_waits"))
     if len(fits) > 1:
-        raise NotDone({"code": "two_wait"})
+        raise NotDone(known("two_wait"))
     return fits[0]
 
 

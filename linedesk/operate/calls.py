@@ -14,7 +14,6 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
-from linedesk.operate.format import brief
 from linedesk.operate.reading import COUNTED, made_between, newest_rows, of_key, reported
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import ngettext
@@ -48,10 +47,6 @@ class Wanted:
 
     since: datetime | None = None
     until: datetime | None = None
-    endpoint: str | None = None
-    """A part of it."""
-    status: int | None = None
-    """0 stands for a call without an answer."""
     failed: bool = False
     key: str | None = None
     limit: int = 50
@@ -62,13 +57,8 @@ class Wanted:
         bounds = {"$gte": self.since, "$lt": self.until}
         if at := {name: moment for name, moment in bounds.items() if moment is not None}:
             query["at"] = at
-        if self.status is not None:
-            query["status"] = self.status or None
         if self.key is not None:
             query |= of_key(self.key)
-        if self.endpoint is not None:
-            found = {"$indexOfCP": [{"$ifNull": ["$endpoint", ""]}, self.endpoint]}
-            query["$expr"] = {"$gte": [found, 0]}
         if self.failed:
             query["$nor"] = [TAKEN]
         return query
@@ -119,34 +109,7 @@ def reason_words(row: Mapping[str, Any]) -> str | None:
     return reason.words if reason else None
 
 
-def company_words(row: Mapping[str, Any], event_id: str) -> str | None:
-    """Return the sends in the call besides the event's own; None without any."""
-    call = CallRecord.from_document(row)
-    keys = {call.key, *(one.get("key") for one in call.also)}
-    if len(keys) > 1:
-        people = max(len(keys), call.people or 0)
-        return _("in one multicast to {count} people").format(count=f"{people:,}")
-    others = 1 + len(call.also) - max(1, sends_of(row, event_id))
-    if not others:
-        return None
-    return ngettext(
-        "sent together with {count} other send of this conversation",
-        "sent together with {count} other sends of this conversation",
-        others,
-    ).format(count=others)
-
-
 def sends_of(row: Mapping[str, Any], event_id: str) -> int:
     """Return how many sends of the event a call carried."""
     call = CallRecord.from_document(row)
     return [call.event_id, *(one.get(EVENT_ID) for one in call.also)].count(event_id)
-
-
-def wait_words(row: Mapping[str, Any]) -> str | None:
-    """Return the wait at the gate and its class; None for older rows."""
-    call = CallRecord.from_document(row)
-    if not isinstance(call.waited_ms, (int, float)):
-        return None
-    return _("after {time} at the gate, class {turn_class}").format(
-        time=brief(call.waited_ms / 1000), turn_class=call.turn_class
-    )

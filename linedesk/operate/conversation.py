@@ -16,11 +16,10 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from linedesk.operate.dead_letters import LISTED
-from linedesk.operate.errors import NotOneConversation
+from linedesk.operate.dead_letters import LISTED, summary
 from linedesk.operate.processes import listed, present_leader
 from linedesk.operate.reading import NEWEST_DOCUMENTS, outbox_of, reported, starting
-from linedesk.operate.text import known
+from linedesk.operate.text import NotOneConversation, known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
 from linedesk.store.control import DONE_AT, RELEASE, Pauses, Release
@@ -82,27 +81,8 @@ NAME_ONLY: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class ConversationView:
-    """One conversation as stored."""
-
-    conversation: Document
-    outbox: list[Document]
-    """The effects in its outbox, in order; each send with its try."""
-    timers: list[Document]
-    """Its waiting rows of `schedule`, the next one first."""
-    held: list[Document]
-    """Time and reason of its documents in `held`, in order."""
-    letters: list[Document]
-    """Its dead letters among the newest MOST_LETTERS, without their contents; the newest first."""
-    release: Document | None = None
-    """Its last release that was ordered within a day: by, at, what, the id of the event or send,
-    and outcome, None until a dispatcher confirms it.
-    """
-
-
-def read_conversation(database: Database[Any], id_: str) -> ConversationView:
-    """Return a conversation with everything that belongs to it.
+def read_conversation(database: Database[Any], id_: str) -> Document:
+    """Return the summary of a conversation.
 
     Raises NotOneConversation where it is gone.
     """
@@ -115,7 +95,7 @@ def read_conversation(database: Database[Any], id_: str) -> ConversationView:
         whose = dict(zip(("channel", "key"), id_.split("/", 1), strict=True))
         # The timer that ends a state is shown with the state.
         waiting = {**starting(f"{id_}/"), RUN_AT: {"$ne": None}, "name": {"$ne": STATE_TIMER}}
-        return ConversationView(
+        return conversation_summary(
             conversation,
             outbox=outbox_of(database, conversation),
             timers=sorted(database[SCHEDULE].find(waiting), key=lambda row: row[RUN_AT]),
@@ -145,9 +125,22 @@ def _release(database: Database[Any], id_: str) -> Document | None:
     return {"by": release.by, "at": release.at, "what": release.name, "outcome": outcome}
 
 
-def conversation_summary(view: ConversationView) -> Document:
-    """Return its summary, under the names of the JSON."""
-    found = view.conversation
+def conversation_summary(
+    found: Document,
+    *,
+    outbox: Sequence[Document] = (),
+    timers: Sequence[Document] = (),
+    held: Sequence[Document] = (),
+    letters: Sequence[Document] = (),
+    release: Document | None = None,
+) -> Document:
+    """Return the summary of a conversation, under the names of the JSON.
+
+    `outbox` has the waiting effects in order, each send with its try; `timers` the waiting rows of
+    `schedule`, the next one first; `held` time and reason of its documents there, in order;
+    `letters` its dead letters among the newest MOST_LETTERS, the newest first; `release` its last
+    one within a day: by, at, what, and outcome, None until a dispatcher confirms it.
+    """
     answers = [one for _place, one in waiting_in(found)]
     return {
         "id": found["_id"],
@@ -161,21 +154,24 @@ def conversation_summary(view: ConversationView) -> Document:
             {"user": user, "name": member_names(found).get(user), **_place(place)}
             for user, place in (found.get("states") or {}).items()
         ],
-        "timers": [_timer(row, found) for row in view.timers],
+        "timers": [_timer(row, found) for row in timers],
         "outbox": {
-            "count": len(view.outbox),
-            "oldest": _oldest(view.outbox),
-            "tried": sum(one.get(TRIED_AT) is not None for one in view.outbox),
-            "effects": [{name: one[name] for name in EFFECT if name in one} for one in view.outbox],
+            "count": len(outbox),
+            "oldest": _oldest(outbox),
+            "tried": sum(one.get(TRIED_AT) is not None for one in outbox),
+            "effects": [{name: one[name] for name in EFFECT if name in one} for one in outbox],
         },
         # The answers that wait for a tap on their button.
         "answers": {"waiting": len(answers), "oldest": _oldest(answers)},
         "held": {
-            "count": len(view.held),
-            "since": min((row["since"] for row in view.held), default=None),
-            "why": view.held[0]["why"] if view.held else None,
+            "count": len(held),
+            "since": min((row["since"] for row in held), default=None),
+            "why": held[0]["why"] if held else None,
         },
-        "deadLetters": sum(row.get(REPLAYED_AT) is None for row in view.letters),
+        "names": member_names(found),
+        "release": release,
+        "letters": [summary(row) for row in letters],
+        "deadLetters": sum(row.get(REPLAYED_AT) is None for row in letters),
         "records": found.get("n", 0),
         "at": found.get("at"),
     }

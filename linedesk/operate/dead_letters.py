@@ -28,8 +28,7 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from linedesk.operate.errors import NoSuchLetter, NotReplayed
-from linedesk.operate.text import CAUSES, known
+from linedesk.operate.text import CAUSES, NotDone, NotReplayed, known
 from linedesk.runtime.language import DEFAULT, mark, speaking
 from linedesk.runtime.language import gettext as _
 from linedesk.store.client import DURABLE
@@ -105,17 +104,6 @@ def last_replay(letter: Letter) -> str | None:
     """Return the eventId of its newest replay, confirmed or not; None without a replay."""
     times = letter.get("replays")
     return f"replay:{letter['_id']}:{times}" if times else None
-
-
-def first_letter(name: str) -> str | None:
-    """Return the id of the first letter behind a replay, also through replays of replays.
-
-    None where the event is not a replay.
-    """
-    found = None
-    while name.startswith(f"{REPLAY}:"):
-        found = name = name.removeprefix(f"{REPLAY}:").rpartition(":")[0]
-    return found
 
 
 def summary(letter: Letter) -> dict[str, Any]:
@@ -247,11 +235,16 @@ def whole(letters: Collection[Any], id_: str) -> Document | None:
     return found
 
 
+def no_letters(ids: Sequence[str]) -> NotDone:
+    """Return the error that these letters do not exist."""
+    return NotDone(*(_("no dead letter {id!r}").format(id=id_) for id_ in ids))
+
+
 def all_of(rows: list[Document], choice: Choice) -> list[Document]:
-    """Return the rows. Raises NoSuchLetter where a requested id is missing."""
+    """Return the rows. Raises NotDone where a requested id is missing."""
     unknown = [id_ for id_ in choice.ids if id_ not in {row["_id"] for row in rows}]
     if unknown:
-        raise NoSuchLetter(unknown)
+        raise no_letters(unknown)
     return rows
 
 

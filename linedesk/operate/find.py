@@ -20,9 +20,7 @@ from bson import ObjectId
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from linedesk.operate import dead_letters
-from linedesk.operate.conversation import MOST_HELD, known_channels, names_of, shown_name
-from linedesk.operate.errors import NoSuchEvent, NotOneConversation, Phrase
+from linedesk.operate.conversation import known_channels, shown_name
 from linedesk.operate.reading import (
     NEWEST_DOCUMENTS,
     between,
@@ -32,7 +30,8 @@ from linedesk.operate.reading import (
     reported,
     starting,
 )
-from linedesk.runtime.language import mark
+from linedesk.operate.text import NotDone, NotOneConversation
+from linedesk.runtime.language import gettext as _
 from linedesk.store.control import PAUSE, Scope
 from linedesk.store.documents import (
     CALLS,
@@ -49,27 +48,26 @@ from linedesk.store.documents import (
 from linedesk.store.errors import translated
 from linedesk.store.records.calls import REQUEST_ID
 from linedesk.store.records.conversations import member_names, own_name
-from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
+from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.timers import SET_BY
 
 READ_SECONDS = 10.0
 # At most so many matches of a start or of a name are named.
 MOST_NAMED = 20
 MOST_FOUND = 50
+# An event in `held` is found by its eventId among so many, the oldest.
+MOST_HELD = 10_000
 # The sign in a shortened id on a screen. A copied short id is found, too.
 ELLIPSIS = "…"
 SHORTEST_START = 6
 # A search by name reads conversations for so long.
 NAMES_SECONDS = 2.0
-# The ranks of whole names.
-WHOLE = ((0, False), (0, True))
 # Combining Diacritical Marks of Unicode.
 ACCENTS = ("\u0300", "\u036f")
 BATCH = 1_000
 # LINE's request ids have no index: a row of `calls` is 180 bytes, so this reads 4 MB at most.
 NEWEST_CALLS = 20_000
 NAMING: Mapping[str, Any] = dict.fromkeys(("kind", "at", "profile.displayName", "members"), 1)
-SHOWN = {EVENT_ID: 1, ACCEPT_TIME: 1, "unsent": 1, "event.type": 1, "event.message.type": 1}
 
 
 # Conversations.
@@ -93,17 +91,16 @@ def find_conversation(
         found = list(_by_id_part(conversations, word))
         if len(found) == 1:
             return str(found[0]["_id"])
-        named = Named() if found else by_name(database, word)
-    wholes = [row for row in named.rows if _rank(row, folded(word)) in WHOLE]
+        named, unseen = ([], 0) if found else by_name(database, word)
+    wholes = [row for row in named if _rank(row, folded(word)) == 0]
     # guard: a-name-of-unread-conversations-is-no-act
-    if whole_names and named.unseen:
+    if whole_names and unseen:
         wholes = []
-    fits = wholes or ([] if whole_names else named.rows)
+    fits = wholes or ([] if whole_names else named)
     if len(fits) == 1:
         return str(fits[0]["_id"])
-    raise NotOneConversation(
-        word, [_told(row) for row in found or fits or named.rows], unseen=named.unseen
-    )
+    candidates = [_told(row) for row in found or fits or named]
+    raise NotOneConversation(word, candidates, unseen=unseen)
 
 
 def id_part(word: str) -> tuple[str, str]:
@@ -111,7 +108,7 @@ def id_part(word: str) -> tuple[str, str]:
 
     An end needs the start before it; without a start every id would be compared.
     """
-    start, _, end = word.replace("...", ELLIPSIS).partition(ELLIPSIS)
+    start, _sign, end = word.replace("...", ELLIPSIS).partition(ELLIPSIS)
     is_part = len(start) >= SHORTEST_START if end else bool(start)
     return (start, end) if is_part else (word, "")
 
@@ -131,28 +128,21 @@ def _by_id_part(conversations: Collection[Any], word: str) -> Iterator[Document]
     yield from conversations.find(wanted, NAMING).sort("_id", 1).limit(MOST_NAMED)
 
 
-@dataclass(frozen=True)
-class Named:
-    """The conversations with a name, the best match first, and how many were not read."""
+def by_name(database: Database[Any], word: str) -> tuple[list[Document], int]:
+    """Return the conversations whose name is the word, or contains it, and how many were not read.
 
-    rows: Sequence[Document] = ()
-    unseen: int = 0
-
-
-def by_name(database: Database[Any], word: str) -> Named:
-    """Return the conversations whose name is the word, or contains it: MOST_NAMED at most.
-
-    A conversation's own name comes before a member's, a whole name before its start, and a start
-    before another part; then the latest record comes first. The newest conversations are read
+    At most MOST_NAMED, the best match first.
+    A whole name comes before its start, and a start before another part; then the latest record
+    comes first. The newest conversations are read
     first, for NAMES_SECONDS at most. Raises the errors of the driver.
     """
     wanted, conversations = folded(word), database[CONVERSATIONS]
     if not wanted:
-        return Named()
+        return [], 0
     until, seen = time.monotonic() + NAMES_SECONDS, 0
     is_whole = True
 
-    def ranked() -> Iterator[tuple[tuple[int, bool], Document]]:
+    def ranked() -> Iterator[tuple[int, Document]]:
         nonlocal seen, is_whole
         with conversations.find({}, NAMING, batch_size=BATCH).hint([("$natural", -1)]) as rows:
             for row in rows:
@@ -166,7 +156,7 @@ def by_name(database: Database[Any], word: str) -> Named:
     best = nsmallest(MOST_NAMED, ranked(), key=lambda found: (found[0], -_recency(found[1])))
     # The number is an estimate of MongoDB's, which reads no document for it.
     unseen = 0 if is_whole else max(1, conversations.estimated_document_count() - seen)
-    return Named([row for _, row in best], unseen)
+    return [row for _place, row in best], unseen
 
 
 def folded(text: str) -> str:
@@ -180,14 +170,12 @@ def folded(text: str) -> str:
     return "".join(unicodedata.normalize("NFKC", plain).split())
 
 
-def _rank(row: Mapping[str, Any], wanted: str) -> tuple[int, bool] | None:
+def _rank(row: Mapping[str, Any], wanted: str) -> int | None:
     """Return the rank of its best matching name, the best lowest; None without a match."""
-    own = own_name(row)
-    names = [(own, False)] if own else []
-    names += [(name, True) for name in member_names(row).values()]
+    names = [folded(one) for one in (own_name(row), *member_names(row).values()) if one]
     fits = [
-        (0 if name == wanted else 1 if name.startswith(wanted) else 2, is_members)
-        for name, is_members in ((folded(name), is_members) for name, is_members in names)
+        0 if name == wanted else 1 if name.startswith(wanted) else 2
+        for name in names
         if wanted in name
     ]
     return min(fits, default=None)
@@ -209,7 +197,7 @@ def event_of(database: Database[Any], word: str) -> str:
     """Return the event's name: its eventId, else the `_id` of its document.
 
     `word` is this name or any other id of the event, its unique start, or its short form. Raises
-    NoSuchEvent, and the errors of the driver.
+    NotDone, and the errors of the driver.
     """
     found = _by_index(database, word) or _by_looking(database, word)
     if found is not None:
@@ -218,13 +206,13 @@ def event_of(database: Database[Any], word: str) -> str:
     if len(starts) == 1:
         return starts[0]
     if starts:
-        message = mark("{word!r} matches several events: {events}")
-        raise NoSuchEvent(Phrase(message, word=word, events=", ".join(starts)))
-    message = mark(
+        message = _("{word!r} matches several events: {events}")
+        raise NotDone(message.format(word=word, events=", ".join(starts)))
+    message = _(
         "nothing is known by {word!r}: it is no id of an event, a message, a dead letter, an "
         "effect or a timer, and no x-line-request-id of the newest {count} calls"
     )
-    raise NoSuchEvent(Phrase(message, word=word, count=f"{NEWEST_CALLS:,}"))
+    raise NotDone(message.format(word=word, count=f"{NEWEST_CALLS:,}"))
 
 
 def _by_index(database: Database[Any], word: str) -> str | None:
@@ -323,9 +311,9 @@ class Hit:
     name: str | None = None
     """The name in LINE of the user or group."""
     what: str | None = None
-    """user, group or room of a conversation; the type of an event."""
+    """user, group or room."""
     at: datetime | None = None
-    """The last record of the conversation, or the arrival of the event."""
+    """The last record of the conversation."""
 
 
 @dataclass(frozen=True)
@@ -348,50 +336,25 @@ def search(database: Database[Any], word: str, *, channel: str) -> Found:
     conversations = database[CONVERSATIONS]
     with translated(), pymongo.timeout(READ_SECONDS):
         if (event := _by_index(database, word)) is not None:
-            return Found(_event_hits(database, [event]))
+            return Found([Hit("event", event)])
         if (exact := with_id(conversations, word, channel=channel)) is not None:
-            return Found([_conversation_hit(exact)])
-        named = by_name(database, word)
-        rows = [*_by_id_part(conversations, word), *named.rows]
-        found = {row["_id"]: _conversation_hit(row) for row in rows}
+            return Found([_hit(exact)])
+        named, unseen = by_name(database, word)
+        rows = [*_by_id_part(conversations, word), *named]
+        found = {row["_id"]: _hit(row) for row in rows}
         events = _by_start(database, word)
         if not found and not events:
             # Last, because it reads many rows.
             event = _by_looking(database, word)
             events = [] if event is None else [event]
-        hits = [*found.values(), *_event_hits(database, events)]
-        return Found(hits[:MOST_FOUND], named.unseen)
+        hits = [*found.values(), *(Hit("event", one) for one in events)]
+        return Found(hits[:MOST_FOUND], unseen)
 
 
-def _conversation_hit(row: Mapping[str, Any]) -> Hit:
-    at = row.get("at")
-    return Hit(
-        "conversation",
-        str(row["_id"]),
-        name=shown_name(row),
-        what=row.get("kind"),
-        at=at if isinstance(at, datetime) else None,
-    )
-
-
-def _event_hits(database: Database[Any], names: Sequence[str]) -> list[Hit]:
-    """Return the events with the names of their users, where recvq has them."""
-    fields = {**SHOWN, "channel": 1, "key": 1}
-    rows = {
-        row[EVENT_ID]: row for row in database[RECVQ].find({EVENT_ID: {"$in": list(names)}}, fields)
-    }
-    ids = {name: f"{row.get('channel')}/{row.get('key')}" for name, row in rows.items()}
-    people = names_of(database, ids.values())
-    return [
-        Hit(
-            "event",
-            name,
-            name=people.get(ids.get(name, "")),
-            what=dead_letters.what({"document": rows[name]}) if name in rows else None,
-            at=rows[name].get(ACCEPT_TIME) if name in rows else None,
-        )
-        for name in names
-    ]
+def _hit(row: Mapping[str, Any]) -> Hit:
+    """Return a conversation as a match."""
+    at = row.get("at") if isinstance(row.get("at"), datetime) else None
+    return Hit("conversation", str(row["_id"]), shown_name(row), row.get("kind"), at)
 
 
 # Scopes.
@@ -409,13 +372,22 @@ def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scop
     typed = None if word is not None and ELLIPSIS in word else Scope.parse(word)
     if typed is not None and _is_scope(database, typed, channel=channel):
         return typed
+    id_ = _meant(database, str(typed or word), channel=channel)
+    if id_ is not None:
+        return Scope.parse(id_)
+    if typed is None or typed.key is None:
+        raise NotOneConversation(str(typed or word), [])
+    return typed
+
+
+def _meant(database: Database[Any], word: str, *, channel: str) -> str | None:
+    """Return the conversation for an act; None where the word means none."""
     try:
-        id_ = find_conversation(database, str(typed or word), channel=channel, whole_names=True)
+        return find_conversation(database, word, channel=channel, whole_names=True)
     except NotOneConversation as error:
-        if error.found or typed is None or typed.key is None:
+        if error.found:
             raise
-        return typed
-    return Scope.parse(id_)
+    return None
 
 
 def _is_scope(database: Database[Any], typed: Scope, *, channel: str) -> bool:
@@ -446,9 +418,4 @@ def key_of(database: Database[Any], word: str, *, channel: str) -> str:
 
     Raises NotOneConversation where it means several.
     """
-    try:
-        word = find_conversation(database, word, channel=channel, whole_names=True)
-    except NotOneConversation as error:
-        if error.found:
-            raise
-    return word.rpartition("/")[2]
+    return (_meant(database, word, channel=channel) or word).rpartition("/")[2]

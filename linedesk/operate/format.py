@@ -111,12 +111,7 @@ TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 def echo_json(told: Mapping[str, Any]) -> None:
     """Print one JSON object on one line."""
-    click.echo(json.dumps(told, ensure_ascii=False, default=plain))
-
-
-def plain(value: Any) -> str:
-    """Return a value without a JSON form: a time with this machine's zone, an id as its text."""
-    return value.astimezone().isoformat() if isinstance(value, datetime) else str(value)
+    click.echo(json.dumps(as_json(told), ensure_ascii=False))
 
 
 def visible(text: str) -> str:

@@ -24,7 +24,7 @@ from linedesk.operate.processes import WorkerView
 from linedesk.operate.text import known
 from linedesk.runtime.language import DEFAULT, mark, ngettext, speaking
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.status_row import HAND, NEW, SILENT, STOPPING, UNACCEPTED, UP
+from linedesk.runtime.status_row import NEW, SILENT, STOPPING, UNACCEPTED
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.limits import RATE
@@ -79,7 +79,8 @@ DISK_WARN_BYTES, DISK_BAD_BYTES = 5 * GIGABYTE, GIGABYTE
 # beside the documents, and SQLite a copy while the spool drains.
 SPOOL_SPARE_BYTES = 64 * MEGABYTE
 
-STATUS = mark("`systemctl status {unit}` and its journal show the reason")
+RESTART = mark("`systemctl restart {unit}`, or restart `linedesk up`; {reason}")
+REASON = mark("`journalctl -u {unit}`, or the output of `linedesk up`, shows the reason")
 SAME_WORKERS = mark(
     "install the same release and the same bot on every worker and restart it; the version with "
     "most threads gets the jobs"
@@ -112,8 +113,6 @@ TOPICS = (
     *(mark("waiting"), mark("paused"), mark("answers"), mark("dead letters"), mark("timers")),
     *(mark("LINE"), mark("gate"), mark("quota"), mark("certificate")),
 )
-# Where no process has ever written a row.
-UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -180,63 +179,33 @@ def _database(seen: Overview) -> Iterator[HealthProblem]:
         yield HealthProblem("bad", "database", saw, do)
 
 
-def _start_again(seen: Overview, role: str) -> str:
-    """Return how to start a role again. A restart also ends a process that hangs."""
-    how = started_by(seen.processes, role)
-    reason = reason_at(role, how)
-    if how == UP and all(one.state == processes.ENDED for one in seen.processes):
-        return _("start `linedesk up`")
-    if how == UP:
-        return _("stop `linedesk up` and start it again; {reason}").format(reason=reason)
-    if how == HAND:
-        return _("start it again: `python -m {module}`; {reason}").format(
-            module=role, reason=reason
-        )
-    if how == UNKNOWN:
-        return _("start linedesk: `linedesk up`, or by systemd `systemctl start linedesk.target`")
-    return _("`systemctl restart {unit}`; {reason}").format(unit=f"linedesk-{role}", reason=reason)
-
-
-def reason_at(role: str, started_by: str | None) -> str:
+def _reason(role: str) -> str:
     """Return where the reason is found why a process ended or hangs."""
-    if started_by == UP:
-        return _("the output of `linedesk up` shows the reason")
-    if started_by in (HAND, UNKNOWN):
-        return _("the log of the {role} shows the reason").format(role=_(role))
-    return _(STATUS).format(unit=f"linedesk-{role}")
-
-
-def started_by(found: Sequence[processes.Process], role: str) -> str | None:
-    """Return what started the processes of a role; where none is known, what started any process.
-
-    None where only processes of older releases ran, which do not report it.
-    """
-    known = sorted(found, key=lambda one: (one.role != role, one.silent_seconds))
-    if not known:
-        return UNKNOWN
-    return next((one.started_by for one in known if one.started_by is not None), None)
+    return _(REASON).format(unit=f"linedesk-{role}")
 
 
 def _processes(seen: Overview) -> Iterator[HealthProblem]:
     here = {one.role for one in seen.processes if one.is_fresh}
     for role in processes.ROLES:
         if role not in here:
-            yield HealthProblem("bad", role, _last_seen(seen, role), _start_again(seen, role))
+            # A restart also ends a process that hangs.
+            do = _(RESTART).format(unit=f"linedesk-{role}", reason=_reason(role))
+            yield HealthProblem("bad", role, _last_seen(seen, role), do)
     for one in seen.processes:
         if not one.is_fresh and one.state != processes.ENDED and one.role in here:
             saw = _("process {pid} on {host}: last seen {time} ago").format(
                 pid=one.pid, host=one.host, time=for_long(one.silent_seconds)
             )
             do = _("it hangs, has ended or cannot reach MongoDB; {reason}").format(
-                reason=reason_at(one.role, one.started_by)
+                reason=_reason(one.role)
             )
             yield HealthProblem("bad", one.role, saw, do)
     for one in seen.killed[:1]:
         # Its counters began anew, so what they told is forgotten.
         saw = _("process {pid} on {host} was killed or crashed {time} ago; another one runs")
         saw = saw.format(pid=one.pid, host=one.host, time=for_long(one.silent_seconds))
-        do = reason_at(one.role, one.started_by)
-        yield HealthProblem("warn", one.role, _and_more(saw, len(seen.killed)), do)
+        saw = _and_more(saw, len(seen.killed))
+        yield HealthProblem("warn", one.role, saw, _reason(one.role))
     if processes.DISPATCHER in here and seen.obeyed is None:
         saw = _("no dispatcher holds the lease")
         do = _("a standby takes over within 5 s; if not, the dispatcher's log shows the reason")
@@ -271,17 +240,21 @@ def _workers(seen: Overview) -> Iterator[HealthProblem]:
             "start one: `systemctl start linedesk-worker` on its machine; its log shows the reason"
         )
         yield HealthProblem("bad", "workers", saw, do)
-    elif not workers.working:
-        first = _lasting_first(workers.processes)
-        saw = _("no worker gets jobs: events wait; {name}: {state}").format(
-            name=first.name, state=first.words()
+    elif idle or not workers.working:
+        # A worker that waits for an operator, else one whose state does not end by itself.
+        first = min(
+            idle or workers.processes,
+            key=lambda one: (one.state != UNACCEPTED, one.state in WORKER_ADVICE),
         )
-        yield HealthProblem("bad", "workers", saw, _advice(first))
-    elif idle:
-        first = _lasting_first(idle)
-        saw = _("{name} gets no jobs: {state}").format(name=first.name, state=first.words())
-        level: Level = "bad" if first.state == UNACCEPTED else "warn"
-        yield HealthProblem(level, "workers", _and_more(saw, len(idle)), _advice(first))
+        saw = _("no worker gets jobs: events wait; {name}: {state}")
+        if workers.working:
+            saw = _("{name} gets no jobs: {state}")
+        saw = saw.format(name=first.name, state=first.words())
+        is_bad = first.state == UNACCEPTED or not workers.working
+        count = len(idle) if workers.working else 1
+        yield HealthProblem(
+            "bad" if is_bad else "warn", "workers", _and_more(saw, count), _advice(first)
+        )
 
 
 def _advice(worker: WorkerView) -> str:
@@ -290,24 +263,14 @@ def _advice(worker: WorkerView) -> str:
     return _(WORKER_ADVICE.get(worker.state, SAME_WORKERS))
 
 
-def _lasting_first(found: Sequence[WorkerView]) -> WorkerView:
-    """Return the first worker that waits for an operator, else one whose state does not end by
-    itself, else the first.
-    """
-    return min(found, key=lambda one: (one.state != UNACCEPTED, one.state in WORKER_ADVICE))
-
-
 def _unread(seen: Overview) -> Iterator[HealthProblem]:
     share = seen.queue.unread_share or 0.0
     do = _("find out why the dispatcher is behind: check that it runs and that LINE answers")
-    if seen.queue.is_closed:
+    if seen.queue.is_closed or share >= UNREAD_BAD_SHARE:
         saw = _(
             "closed: it is full of unread events or damaged; the front desk stores in its spool"
         )
         yield HealthProblem("bad", "recvq", saw, do)
-    elif share >= UNREAD_BAD_SHARE:
-        saw = _("{share} of recvq is unread: it is closed, and the spool fills")
-        yield HealthProblem("bad", "recvq", saw.format(share=f"{share:.0%}"), do)
     elif share >= UNREAD_WARN_SHARE:
         saw = _("{share} of recvq is unread, it closes at {limit}")
         saw = saw.format(share=f"{share:.0%}", limit=f"{UNREAD_BAD_SHARE:.0%}")
@@ -469,29 +432,21 @@ def _gate(one: GateView) -> Iterator[HealthProblem]:
         return
     # Both are of the last ten seconds.
     most = one.turns_per_second / (one.use or 1.0)
-    values = {
-        "host": one.host,
-        "share": f"{one.use:.0%}",
-        "calls": f"{one.waiting:,.0f}",
-        "most": f"{most:,.3g}",
-        "times": f"{RATE / most:,.0f}",
-    }
-    if 2 * most > RATE:
-        saw = _(
-            "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
-            "most {most} calls a second pass"
-        )
-        do = _("this is close to LINE's limit: make fewer calls; see docs/how-to/capacity.md")
-        yield HealthProblem("warn", "gate", saw.format(**values), do)
     saw = _(
         "{host}: {share} of the gate's turns are used, {calls} calls wait; the gate lets at "
-        "most {most} calls a second pass, LINE allows {times} times as many"
+        "most {most} calls a second pass, LINE allows {rate}"
+    ).format(
+        host=one.host,
+        share=f"{one.use:.0%}",
+        calls=f"{one.waiting:,.0f}",
+        most=f"{most:,.3g}",
+        rate=f"{RATE:,.0f}",
     )
     do = _(
-        "raise LINE_CONCURRENCY for more calls at the same time, or lower "
-        "LINE_ACCESS_INTERVAL_MS for earlier starts; see docs/how-to/capacity.md"
+        "raise LINE_CONCURRENCY for more calls at the same time, lower LINE_ACCESS_INTERVAL_MS "
+        "for earlier starts, or make fewer calls; see docs/how-to/capacity.md"
     )
-    yield HealthProblem("warn", "gate", saw.format(**values), do)
+    yield HealthProblem("warn", "gate", saw, do)
 
 
 def _quota(seen: Overview) -> Iterator[HealthProblem]:
@@ -527,7 +482,7 @@ def sent_words(sent: Sent) -> str:
 
 def _pauses(seen: Overview) -> Iterator[HealthProblem]:
     for row in seen.pauses:
-        saw = scope_words(row["channel"], row["key"])
+        saw = " ".join(filter(None, [seen.name_of(row), scope_words(row["channel"], row["key"])]))
         if isinstance(row["at"], datetime):
             saw = _("{scope} since {at}").format(scope=saw, at=local(row["at"]))
         if row["by"]:
@@ -600,8 +555,7 @@ def _timers(seen: Overview) -> Iterator[HealthProblem]:
     late = -(seen.figures[processes.DISPATCHER].number("nextTimerSeconds") or 0.0)
     if late > TIMER_BAD_SECONDS:
         saw = _("the next timer is late by {time}").format(time=for_long(late))
-        how = started_by(seen.processes, processes.DISPATCHER)
-        yield HealthProblem("bad", "timers", saw, reason_at(processes.DISPATCHER, how))
+        yield HealthProblem("bad", "timers", saw, _reason(processes.DISPATCHER))
 
 
 def _front_desk(seen: Overview) -> Iterator[HealthProblem]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pymongo
 from pymongo.database import Database
 
-from linedesk.operate import dead_letters, processes
+from linedesk.operate import processes
 from linedesk.operate.calls import LISTED
 from linedesk.operate.conversation import known_channels, names_of
 from linedesk.operate.format import as_json
@@ -35,8 +35,8 @@ from linedesk.store.documents import (
 )
 from linedesk.store.errors import translated
 from linedesk.store.limits import TOKYO, midnight, sent_id
-from linedesk.store.records.calls import TurnClass, is_taken
-from linedesk.store.records.letters import LAST_AT, LATE, MOST_COUNTED, REPLAYED_AT, Cause
+from linedesk.store.records.calls import is_taken
+from linedesk.store.records.letters import LAST_AT, MOST_COUNTED, REPLAYED_AT, Cause
 
 View = TypeVar("View")
 
@@ -134,17 +134,6 @@ class ThreadsView:
 
 
 @dataclass(frozen=True)
-class ClassView:
-    """The calls that wait at a gate in one class of urgency."""
-
-    name: str
-    """live, chat, other or idle."""
-    waiting: float
-    longest_seconds: float | None
-    """The wait of the call that came first."""
-
-
-@dataclass(frozen=True)
 class CallsView:
     """The calls of the last minute among the newest calls of LINE."""
 
@@ -177,14 +166,6 @@ def sent_in(document: Mapping[str, Any]) -> Sent:
 
 
 @dataclass(frozen=True)
-class SentView:
-    """Calls of the last minute in which LINE took messages, and the sends in them."""
-
-    calls: float
-    sends: float
-
-
-@dataclass(frozen=True)
 class GateView:
     """One host of LINE."""
 
@@ -195,7 +176,6 @@ class GateView:
     turns_per_second: float | None
     breaker_open: bool
     """LINE fails: linedesk makes only a single call now and then."""
-    classes: list[ClassView]
     next_try_seconds: float | None = None
     """While LINE fails: the time until that call may begin; None where it is not known."""
 
@@ -281,14 +261,6 @@ def _gates(row: ProcessRow, *, age_seconds: float) -> list[GateView]:
             waiting=row.number("gateWaiting", host),
             turns_per_second=row.rate("gateTurns", host),
             breaker_open=bool(row.number("breakerOpen", host)),
-            classes=[
-                ClassView(
-                    name=one.word,
-                    waiting=row.number("gateClassWaiting", host, one.word) or 0,
-                    longest_seconds=row.number("gateClassLongestSeconds", host, one.word),
-                )
-                for one in TurnClass
-            ],
             next_try_seconds=_next_try(row, host, age_seconds),
         )
         for host in hosts
@@ -299,13 +271,6 @@ def _next_try(row: ProcessRow, host: str, age_seconds: float) -> float | None:
     pause = row.number("breakerPauseSeconds", host)
     is_held = row.number("breakerOpen", host) or row.number("tokenRefused")
     return max(0.0, pause - age_seconds) if pause is not None and is_held else None
-
-
-def _sent(row: ProcessRow) -> SentView:
-    by_endpoint = row.lately.get("callSends")
-    found = list(by_endpoint.values()) if isinstance(by_endpoint, Mapping) else []
-    parts = ("count", "sum")
-    return SentView(*(sum(processes.number_at(one, (of,)) or 0 for one in found) for of in parts))
 
 
 def ends_on(used: float, limit: float, now: datetime) -> date | None:
@@ -348,12 +313,10 @@ def _spool(row: ProcessRow) -> SpoolView | None:
 
 READ_SECONDS = 5.0
 NEWEST_CALLS = 20
-NEWEST_LETTERS = 10
 # At most so many letters are counted by cause: the newest.
 MOST_LETTERS = MOST_COUNTED
 BY_LAST_AT = "lastAt_cause"
 LATELY = timedelta(days=1)
-MOST_LATE = 1_000
 MOST_ROWS = 200
 MOST_PAUSES = 1_000
 # The conversations of so many jobs get their names.
@@ -376,11 +339,6 @@ class Overview:
     """
     gates: list[GateView]
     token_refused: bool
-    sent: SentView
-    counted_today: float | None
-    """Messages that LINE has counted since midnight in Japan, as far as known."""
-    late_today: int
-    """Late replies given up since then, at most MOST_LATE."""
     quota: QuotaView | None
     month: Sent
     """The sends that LINE accepted in this month of Japan."""
@@ -389,11 +347,7 @@ class Overview:
     """The ordered pauses: channel, key, scope (`main/U…`, `main` or `all`), by, why, at."""
     obeyed: list[Document] | None
     """The pauses in effect; None where no dispatcher is the leader."""
-    calls: list[Document]
-    """The newest rows of `calls`, the newest first."""
     latest_calls: CallsView
-    letters: list[Document]
-    """The newest dead letters that were not replayed (`linedesk.operate.dead_letters.summary`)."""
     letters_lately: int
     """The dead letters of the last day that were not replayed."""
     letters_open: int
@@ -424,7 +378,7 @@ class Overview:
         """
         told: Document = as_json(replace(self, names={}))
         del told["names"]
-        for rows in (told["waiting"], told["threads"]["doing"], told["letters"]):
+        for rows in (told["waiting"], told["threads"]["doing"]):
             rows[:] = [{**row, "name": self.name_of(row)} for row in rows]
         return told
 
@@ -436,9 +390,6 @@ class Read:
     rows: list[Document]
     pauses: list[Document]
     calls: list[Document]
-    letters: list[Document]
-    """The newest letters that were not replayed."""
-    late: int = 0
     channels: Sequence[str] = ()
     """The channels of all conversations, where a whole channel is paused."""
     causes: Sequence[Document] = ()
@@ -462,19 +413,19 @@ def read_overview(
     now = now or datetime.now(UTC)
     with translated(), pymongo.timeout(seconds):
         seen = put_together(_read(database, now), now=now)
-        shown = [*seen.waiting, *seen.threads.doing, *seen.letters, *seen.pauses]
+        shown = [*seen.waiting, *seen.threads.doing, *seen.pauses]
         shown += seen.workers.jobs[:MOST_JOBS] if seen.workers is not None else []
         ids = {f"{row.get('channel')}/{row.get('key')}" for row in shown}
-        ids |= {f"{channel}/{row.get('key')}" for row in seen.calls}
         return replace(seen, names=names_of(database, ids))
 
 
 def _read(database: Database[Any], now: datetime) -> Read:
     found = database[DEADLETTERS]
-    (letters,) = found.aggregate(_open_letters(now))
-    if sum(one["count"] for one in letters["causes"]) >= MOST_LETTERS:
+    causes = list(found.aggregate(_open_letters(now)))
+    if sum(one["count"] for one in causes) >= MOST_LETTERS:
         # The index of `replayedAt` has the oldest first, but an alarm is about the newest.
-        (letters,) = found.aggregate(_open_letters(now, {"$sort": {LAST_AT: -1}}), hint=BY_LAST_AT)
+        newest = _open_letters(now, {"$sort": {LAST_AT: -1}})
+        causes = list(found.aggregate(newest, hint=BY_LAST_AT))
     pauses = list(database[CONTROL].find({"act": PAUSE, DONE_AT: None}).limit(MOST_PAUSES))
     is_wide = any(row.get("channel") and not row.get("key") for row in pauses)
     calls = [*newest_rows(NEWEST_CALLS), {"$project": LISTED}]
@@ -483,11 +434,7 @@ def _read(database: Database[Any], now: datetime) -> Read:
         pauses=pauses,
         channels=list(known_channels(database[CONVERSATIONS])) if is_wide else (),
         calls=list(reported(database, CALLS).aggregate(calls, hint={"$natural": -1})),
-        letters=letters["newest"],
-        causes=letters["causes"],
-        late=found.count_documents(
-            {LAST_AT: {"$gte": midnight(now)}, "cause": LATE.code}, limit=MOST_LATE
-        ),
+        causes=causes,
         is_initialised=database[LEASES].find_one({"_id": "dispatcher"}, {"_id": 1}) is not None,
         sent=reported(database, LEASES).find_one({"_id": sent_id(now)}) or {},
     )
@@ -506,13 +453,9 @@ def _open_letters(now: datetime, *order: Document) -> list[Document]:
         {"$match": {REPLAYED_AT: None}},
         *order,
         {"$limit": MOST_LETTERS},
-        {"$project": dict.fromkeys(dead_letters.LISTED, 1)},
-        {
-            "$facet": {
-                "newest": [{"$sort": {LAST_AT: -1}}, {"$limit": NEWEST_LETTERS}],
-                "causes": [{"$group": by_cause}, {"$sort": {"count": -1, "_id": 1}}],
-            }
-        },
+        {"$project": {"cause": 1, "about": 1, LAST_AT: 1}},
+        {"$group": by_cause},
+        {"$sort": {"count": -1, "_id": 1}},
     ]
 
 
@@ -551,9 +494,6 @@ def put_together(read: Read, *, now: datetime) -> Overview:
         waiting=processes.listed(row, "waiting"),
         gates=_gates(dispatcher, age_seconds=_age(row, now)),
         token_refused=bool(dispatcher.number("tokenRefused")),
-        sent=_sent(dispatcher),
-        counted_today=dispatcher.number("countedTodayMessages"),
-        late_today=read.late,
         quota=_quota(dispatcher, now),
         month=sent_in(read.sent),
         spool=_spool(desk),
@@ -563,9 +503,7 @@ def put_together(read: Read, *, now: datetime) -> Overview:
             if (one := Pause.from_row(row))
         ],
         obeyed=processes.listed(row, "paused") if leader is not None else None,
-        calls=read.calls,
         latest_calls=_latest_calls(read.calls, now),
-        letters=[dead_letters.summary(one) for one in read.letters[:NEWEST_LETTERS]],
         letters_lately=sum(one["lately"] for one in causes),
         letters_open=sum(one["count"] for one in causes),
         causes=causes,

@@ -23,7 +23,6 @@ from linedesk.runtime.status_row import (
     PER_SECOND,
     SILENT,
     STARTED_AT,
-    STARTED_BY,
     WHY,
     WORKERS,
     WORKING,
@@ -67,8 +66,6 @@ class Process:
     """Since its row was written."""
     is_fresh: bool
     """False where it is gone, or hangs, or has ended."""
-    started_by: str | None = None
-    """systemd, up or hand; None where an older release wrote the row."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,6 @@ def process_of(row: Row, *, now: datetime) -> Process:
         at=at if isinstance(at, datetime) else None,
         silent_seconds=silent,
         is_fresh=silent <= FRESH_SECONDS and state != ENDED,
-        started_by=row[STARTED_BY] if isinstance(row.get(STARTED_BY), str) else None,
     )
 
 

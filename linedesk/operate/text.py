@@ -7,9 +7,9 @@ is: rows of earlier releases have English sentences, and an error's class is its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from linedesk.runtime import status_row
 from linedesk.runtime.language import gettext as _
@@ -37,7 +37,7 @@ WORDS = (
     *(mark("reply"), mark("push"), mark("multicast")),
     *(mark("send reply"), mark("send push"), mark("send multicast")),
     # What became of an event.
-    *(mark("in progress"), mark("given up"), mark("replayed"), mark("answered")),
+    *(mark("replayed"), mark("answered")),
     *(mark("failed"), mark("no reply"), mark("unknown")),
     # Acts in the audit, their ways and outcome, and the kinds of conversations.
     *(mark("pause"), mark("resume"), mark("resume and drop"), mark("release"), mark("drop")),
@@ -170,16 +170,8 @@ OUTCOMES: Mapping[str, str] = {
     "send_incomplete": mark("its send is incomplete, or names no conversation"),
     "may_arrive_twice": mark("a try of {at} may have arrived, so it may arrive twice"),
 }
-# The classes of calls that wait at the gate.
-CLASSES: Mapping[str, str] = {
-    "live": mark("with a free reply"),
-    "chat": mark("push to its own chat"),
-    "other": mark("late or to another chat"),
-    "idle": mark("reading only"),
-}
 TEXTS: Mapping[str, str] = {
     **{word: word for word in WORDS},
-    **CLASSES,
     **EVENTS,
     **SENDS,
     **CAUSES,
@@ -247,3 +239,50 @@ def _value(name: str, value: object) -> str:
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     return f"{value:,}" if isinstance(value, int) and name in COUNTS else str(value)
+
+
+# Requests of an operator that are not fulfilled.
+
+UNSEEN = mark("the names of {count} older conversations were not read; give the id to be sure")
+
+
+class NotDone(Exception):
+    """A request is refused; `problems` has one line for each reason, in the operator's language."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "; ".join(self.problems)
+
+
+class NotOneConversation(NotDone):
+    """A word means no conversation, or more than one; `found` has one line for each candidate."""
+
+    def __init__(self, word: str, found: Sequence[str], *, unseen: int = 0) -> None:
+        if len(found) > 1:
+            message = _("{word!r} matches several conversations:")
+        elif found and unseen:
+            message = _("{word!r} may mean other conversations, too, besides:")
+        elif found:
+            message = _("{word!r} is only a part of a name; give the whole name, or the id:")
+        else:
+            message = _("no conversation {word!r}")
+        left = [_(UNSEEN).format(count=unseen)] if unseen else []
+        super().__init__(message.format(word=word), *found, *left)
+        self.found = tuple(found)
+
+
+class NotReplayed(NotDone):
+    """A dead letter is not replayed; `unless` names the option that replays it anyway.
+
+    `reason` is the code with its values, as a row of `audit` has it.
+    """
+
+    def __init__(
+        self, code: str, *, unless: Literal["again", "force"] | None = None, **values: Any
+    ) -> None:
+        self.reason = {"code": code, **values}
+        super().__init__(known(self.reason))
+        self.unless = unless

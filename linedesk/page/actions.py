@@ -6,31 +6,26 @@ A form for a question is a GET that can be reloaded and shared; only the act its
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from starlette.requests import ClientDisconnect
 
-from linedesk.operate.acts import Acts, Head, Kind, OperatorControl, heads
+from linedesk.operate.acts import Acts, Head, Kind
 from linedesk.operate.conversation import channels_of, names_of
-from linedesk.operate.errors import ConsoleError, Phrase
-from linedesk.operate.find import is_seen, key_of
 from linedesk.operate.format import scope_words
 from linedesk.operate.pauses import MOST_ON_PAGE, read_waiting
 from linedesk.operate.processes import listed, present_leader
-from linedesk.operate.text import known
+from linedesk.operate.text import NotDone, known
 from linedesk.page.gatekeeping import visitor_of
 from linedesk.page.live import Away
-from linedesk.page.page_context import PageContext, Said, own_path
-from linedesk.page.view_models import choices_of
+from linedesk.page.page_context import PageContext, Said
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
-from linedesk.store.control import NOTHING_STUCK, Scope
-from linedesk.store.records.waits import code_of
+from linedesk.store.control import Control, Scope
 
 UNKNOWN = mark(
     "{problem}. MongoDB did not confirm it in time. If the audit lists it as begun, it may be "
@@ -42,8 +37,6 @@ FORM_SECONDS = 5.0
 MOST_LETTERS = 200
 # The operator types this to pause everything.
 EVERYTHING = mark("pause everything")
-# A form waits so long for a dispatcher's outcome, which takes half a second.
-OUTCOME_SECONDS, POLL_SECONDS = 1.5, 0.1
 REFRESH_SECONDS = 2
 # The list shows what waits for this many of the pauses.
 MOST_COUNTED = 10
@@ -52,19 +45,10 @@ MOST_COUNTED = 10
 def act_routes(context: PageContext) -> APIRouter:
     """Return the routes of pauses and releases."""
     router = APIRouter()
-    acts = {"/pause": _in_one_step(_pause), "/resume": _in_one_step(_resume), "/release": _release}
-    for path, act in acts.items():
-        router.add_api_route(path, doing(context, act), methods=["POST"])
+    acts = {"/pause": (_pause, None), "/resume": (_resume, "/pauses"), "/release": (_release, None)}
+    for path, (act, page) in acts.items():
+        router.add_api_route(path, doing(context, in_one_step(act), page), methods=["POST"])
     shown = APIRouter(dependencies=[Depends(context.everything_paused)])
-
-    @shown.get("/release")
-    async def ask_release(
-        request: Request, channel: str = "", key: str = "", back: str = "/"
-    ) -> Response:
-        stuck = await context.read(lambda database: heads(database, channel, key))
-        whose = {"channel": channel, "key": key}
-        told = {"whose": whose, "heads": choices_of(stuck), "back": own_path(back)}
-        return context.page(request, "release.html", told)
 
     @shown.get("/pauses")
     async def pauses(request: Request) -> Response:
@@ -92,18 +76,25 @@ class RequestedAct:
 
 
 Act = Callable[[RequestedAct], Awaitable[Said]]
-"""Writes to MongoDB through the context, in one step or more. Raises ConsoleError, Away."""
+"""Writes to MongoDB through the context, in one step or more. Raises NotDone, Away."""
 
 
-def _in_one_step(write: Callable[[RequestedAct], str]) -> Act:
+def in_one_step(write: Callable[[RequestedAct], Said]) -> Act:
+    """Return an act whose writes have one time limit together."""
+
     async def act(requested: RequestedAct) -> Said:
-        return Said(await requested.context.act(lambda: write(requested)))
+        return await requested.context.act(lambda: write(requested))
 
     return act
 
 
-def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler of a form: act, and show the outcome."""
+def doing(
+    context: PageContext, act: Act, page: str | None
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return the handler of a form: act, and show the outcome on the page.
+
+    None: on the page of the conversation that the form names, without one on that of the pauses.
+    """
 
     async def do(request: Request) -> Response:
         try:
@@ -115,26 +106,26 @@ def doing(context: PageContext, act: Act) -> Callable[[Request], Awaitable[Respo
         acts = Acts(context.acting, by=visitor_of(request), via="page")
         ids = [value for name, value in items if name == "id"]
         requested = RequestedAct(context, acts, dict(items), ids)
-        back = requested.word("back")
+        to = page or _page_of(_scope(requested))
         try:
             said = await act(requested)
-        except ConsoleError as error:
-            said = Said("; ".join(error.problems), well=False, typed=requested.fields)
+        except NotDone as error:
+            said = Said("; ".join(error.problems), well=False)
         except Away as error:
             said = Said(known(str(error)), well=False)
             if not error.refused:
                 # The visitor's own page may need MongoDB.
-                said = replace(said, words=_(UNKNOWN).format(problem=said.words))
-                told = {"said": said, "back": own_path(back)}
+                said = Said(_(UNKNOWN).format(problem=said.words), well=False)
+                told = {"said": said, "back": to}
                 return context.page(request, "unsure.html", told, status=503)
-        return context.back(back, said)
+        return context.show(to, said)
 
     return do
 
 
 def _paused(database: Any, own_channel: str) -> dict[str, Any]:
     """Return the values of the page of pauses."""
-    pauses = OperatorControl(database).read()
+    pauses = Control(database).read()
     row = present_leader(database)
     obeyed = [(one.get("channel"), one.get("key")) for one in listed(row or {}, "paused")]
     conversations = [str(one.scope) for one in pauses.rows if one.scope.key]
@@ -152,38 +143,36 @@ def _paused(database: Any, own_channel: str) -> dict[str, Any]:
 
 def _scope(requested: RequestedAct) -> Scope:
     channel, key = requested.word("channel"), requested.word("key")
-    if "/" in channel:
-        raise ConsoleError(Phrase(mark("a channel's name has no slash")))
     return Scope(channel or (requested.context.console.channel if key else None), key or None)
 
 
-def _pause(requested: RequestedAct) -> str:
-    scope, database = _scope(requested), requested.context.acting
+def _page_of(scope: Scope) -> str:
+    if scope.channel is None or scope.key is None:
+        return "/pauses"
+    return f"/conversation/{quote(scope.channel, safe='')}/{quote(scope.key, safe='')}"
+
+
+def _pause(requested: RequestedAct) -> Said:
+    scope = _scope(requested)
     if scope.key is None:
         _require_pausable(scope, requested)
-    if scope.channel is not None and scope.key is not None:
-        # The operator may have typed a name, or the start of an id.
-        scope = Scope(scope.channel, key_of(database, scope.key, channel=scope.channel))
-    what = scope_words(scope.channel, scope.key)
-    if not requested.acts.pause(scope, why=requested.word("why")):
-        return _("{scope} was already paused").format(scope=what)
-    if scope.key is not None and not is_seen(database, scope):
-        told = _("{scope} is paused, but it is not known: no event of it was seen. Check its id")
-        return told.format(scope=what)
-    return _("{scope} is paused. New events are held until you resume").format(scope=what)
+    is_new = requested.acts.pause(scope, why=requested.word("why"))
+    told = _("{scope} is paused. New events are held until you resume")
+    told = told if is_new else _("{scope} was already paused")
+    return Said(told.format(scope=scope_words(scope.channel, scope.key)))
 
 
 def _require_pausable(scope: Scope, requested: RequestedAct) -> None:
-    """Raise ConsoleError for an unknown channel, and for everything without its confirmation.
+    """Raise NotDone for an unknown channel, and for everything without its confirmation.
 
     A pause of the only channel is a pause of everything.
     """
     database, own = requested.context.acting, requested.context.console.channel
-    channels = channels_of(database, own=own, pauses=OperatorControl(database).read())
+    channels = channels_of(database, own=own, pauses=Control(database).read())
     if scope.channel is not None and scope.channel not in channels:
-        message = mark("Nothing was paused: no channel {name!r}, only {names}")
+        message = _("Nothing was paused: no channel {name!r}, only {names}")
         names = ", ".join(channels)
-        raise ConsoleError(Phrase(message, name=scope.channel, names=names))
+        raise NotDone(message.format(name=scope.channel, names=names))
     if scope.channel is not None and len(channels) > 1:
         return
     problems = []
@@ -193,48 +182,33 @@ def _require_pausable(scope: Scope, requested: RequestedAct) -> None:
     if not requested.word("why"):
         problems.append(_("write a reason, for other operators and the audit"))
     if problems:
-        message = mark("Nothing was paused: {problems}")
-        raise ConsoleError(Phrase(message, problems=_("; ").join(problems)))
+        message = _("Nothing was paused: {problems}")
+        raise NotDone(message.format(problems=_("; ").join(problems)))
 
 
-def _resume(requested: RequestedAct) -> str:
+def _resume(requested: RequestedAct) -> Said:
     scope, is_drop, acts = _scope(requested), bool(requested.word("drop")), requested.acts
     what = scope_words(scope.channel, scope.key)
     if not acts.resume(scope, why=requested.word("why"), drop=is_drop):
-        return _("{scope} was not paused").format(scope=what)
+        return Said(_("{scope} was not paused").format(scope=what))
     if still := [scope_words(*one) for one in acts.still_paused(scope)]:
         words = _("{scope} is resumed, but other pauses remain: {pauses}")
-        return words.format(scope=what, pauses=_(", ").join(some(still)))
+        return Said(words.format(scope=what, pauses=_(", ").join(some(still))))
     if is_drop:
-        return _("{scope} is resumed, and what waited becomes dead letters").format(scope=what)
-    return _("{scope} is resumed").format(scope=what)
+        words = _("{scope} is resumed, and what waited becomes dead letters")
+        return Said(words.format(scope=what))
+    return Said(_("{scope} is resumed").format(scope=what))
 
 
-async def _release(requested: RequestedAct) -> Said:
-    """Order a release, and wait for its outcome for a bounded time."""
+def _release(requested: RequestedAct) -> Said:
+    """Order a release; the page of the conversation shows its outcome."""
     kind: Kind = "send" if requested.word("kind") == "send" else "event"
     channel, key, id_ = (requested.word(name) for name in ("channel", "key", "id"))
     if not (channel and key and id_):
-        raise ConsoleError(Phrase(mark("a release names a conversation and its event or send")))
-    context, acts = requested.context, requested.acts
-    head, why = Head(kind, id_, ""), requested.word("why")
-    release = await context.act(lambda: acts.release(channel, key, head, why=why))
-    asked = _("The dispatcher is asked to release {id}. It has not confirmed yet").format(id=id_)
-    until, came = time.monotonic() + OUTCOME_SECONDS, None
-    try:
-        while (came := await context.act(lambda: acts.came(release))) is None:
-            if time.monotonic() > until:
-                break
-            await asyncio.sleep(POLL_SECONDS)
-    except Away as error:
-        asked = _("The dispatcher is asked to release {id}. The outcome is not known: {problem}")
-        asked = asked.format(id=id_, problem=known(str(error)))
-    if came is None:
-        page = f"/conversation/{quote(channel, safe='')}/{quote(key, safe='')}"
-        return Said(asked, well=None, link=(page, _("The conversation's page shows the outcome")))
-    if code_of(came) == NOTHING_STUCK:
-        return Said(_("Not released: nothing was stuck any more"), well=False)
-    return Said(_("Released: {outcome}").format(outcome=known(came)))
+        raise NotDone(_("a release names a conversation and its event or send"))
+    requested.acts.release(channel, key, Head(kind, id_, ""), why=requested.word("why"))
+    words = _("The dispatcher is asked to release {id}. This page shows the outcome")
+    return Said(words.format(id=id_), well=None)
 
 
 def some(lines: Sequence[str], most: int = 5) -> list[str]:

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
 from pymongo.database import Database
 from starlette.exceptions import HTTPException
 
-from linedesk.operate.errors import ConsoleError
+from linedesk.operate.text import NotDone
 from linedesk.page.actions import act_routes
 from linedesk.page.auth import GUESS_SECONDS
 from linedesk.page.gatekeeping import Console, Gatekeeper
@@ -80,10 +81,15 @@ def _explain(app: FastAPI, context: PageContext) -> None:
         told = {"trouble": str(error), "every": 2}
         return context.page(request, "away.html", told, status=503)
 
-    @app.exception_handler(ConsoleError)
-    async def unknown(request: Request, error: ConsoleError) -> Response:
+    @app.exception_handler(NotDone)
+    async def unknown(request: Request, error: NotDone) -> Response:
         told = {"problems": error.problems, "heading": _(UNKNOWN)}
         return context.page(request, "unknown.html", told, status=404)
+
+    @app.exception_handler(RequestValidationError)
+    async def unread(request: Request, error: RequestValidationError) -> Response:
+        told = {"problems": [_("the address has an invalid value")], "heading": _(UNKNOWN)}
+        return context.page(request, "unknown.html", told, status=422)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from linedesk.operate.format import for_long
 from linedesk.operate.history import Mark, gaps
 from linedesk.page.format import number, rate, seconds
 from linedesk.runtime.language import gettext as _
@@ -43,7 +44,7 @@ SLICES = 90
 # A dispatcher writes a row each ten seconds; a longer pause is a gap.
 ROW_SECONDS = 10.0
 STEPS = {1: timedelta(minutes=10), 6: timedelta(hours=1), 24: timedelta(hours=4)}
-# The smallest span of an axis, so that a quiet hour is a quiet line.
+# The smallest top of an axis.
 LEAST_TOP = 5.0
 
 
@@ -140,26 +141,14 @@ class Drawn(NamedTuple):
     newest: str
 
 
-class Outage(NamedTuple):
-    """A period in which LINE failed or refused the token; `until` is None while it lasts."""
-
-    x: float
-    width: float
-    since: datetime
-    until: datetime | None
-    cause: float
-    """The value of `lineFails`."""
-
-
 class Chart(NamedTuple):
     """One chart, ready for its template."""
 
     kind: Kind
     newest_at: datetime | None
     """The moment of the newest values."""
-    outages: list[Outage]
     marks: list[Tick]
-    """Starts, pauses and times without data, in time order."""
+    """Starts, pauses, outages of LINE and times without data, in time order."""
     drawn: list[Drawn]
     across: list[Tick]
     up: list[Tick]
@@ -185,8 +174,8 @@ def charts(
         return LEFT + (RIGHT - LEFT) * (moment - since).total_seconds() / span
 
     newest_at = rows[-1]["at"] if rows else None
-    outages = list(_outages(rows, now, x_of, gap_seconds))
-    marked = sorted([*marks, *gaps(rows, longest_seconds=gap_seconds)])
+    gone = gaps(rows, longest_seconds=gap_seconds)
+    marked = sorted([*marks, *gone, *_outages(rows, now, gap_seconds)])
     ticks = [Tick(x_of(at), words, at) for at, words in marked]
     across = list(_across(since, now, STEPS[hours], x_of))
     found = []
@@ -199,7 +188,7 @@ def charts(
             newest = kind.words(points[-1][1] if points else None)
             drawn.append(Drawn(one, _polyline(points, x_of, y_of, gap_seconds), newest))
         hovers = list(_hovers(kind, rows, x_of, span))
-        found.append(Chart(kind, newest_at, outages, ticks, drawn, across, up, hovers))
+        found.append(Chart(kind, newest_at, ticks, drawn, across, up, hovers))
     return found
 
 
@@ -209,29 +198,16 @@ def _value(row: Row, curve: Curve) -> float | None:
 
 
 def _linear(kind: Kind, values: Sequence[float]) -> tuple[Callable[[float], float], list[Tick]]:
-    step = nice_step(max([*values, LEAST_TOP]) / 4)
-    top = step * math.ceil(max([*values, LEAST_TOP]) / step)
+    # A quiet hour is a quiet line.
+    largest = max([*values, LEAST_TOP])
+    step = nice_step(largest / 4)
+    top = step * math.ceil(largest / step)
 
     def y_of(value: float) -> float:
         return BOTTOM - (BOTTOM - TOP) * min(max(value, 0.0), top) / top
 
     marks = [step * n for n in range(round(top / step) + 1)]
     return y_of, [Tick(y_of(mark), _label(kind, mark)) for mark in marks]
-
-
-def _logarithmic(
-    kind: Kind, values: Sequence[float]
-) -> tuple[Callable[[float], float], list[Tick]]:
-    some = [value for value in values if value > 0] or [0.001, 1.0]
-    low = math.floor(math.log10(max(min(some), 0.0001)))
-    high = max(math.ceil(math.log10(max(some))), low + 1)
-
-    def y_of(value: float) -> float:
-        power = min(max(math.log10(max(value, 0.00001)), low), high)
-        return BOTTOM - (BOTTOM - TOP) * (power - low) / (high - low)
-
-    powers = range(low, high + 1)
-    return y_of, [Tick(y_of(10.0**power), _label(kind, 10.0**power)) for power in powers]
 
 
 def _label(kind: Kind, value: float) -> str:
@@ -267,7 +243,22 @@ def _polyline(
     return "".join(parts)
 
 
-def _outages(rows: Sequence[Row], now: datetime, x_of: XOf, gap_seconds: float) -> Iterator[Outage]:
+def _logarithmic(
+    kind: Kind, values: Sequence[float]
+) -> tuple[Callable[[float], float], list[Tick]]:
+    some = [value for value in values if value > 0] or [0.001, 1.0]
+    low = math.floor(math.log10(max(min(some), 0.0001)))
+    high = max(math.ceil(math.log10(max(some))), low + 1)
+
+    def y_of(value: float) -> float:
+        power = min(max(math.log10(max(value, 0.00001)), low), high)
+        return BOTTOM - (BOTTOM - TOP) * (power - low) / (high - low)
+
+    powers = range(low, high + 1)
+    return y_of, [Tick(y_of(10.0**power), _label(kind, 10.0**power)) for power in powers]
+
+
+def _outages(rows: Sequence[Row], now: datetime, gap_seconds: float) -> Iterator[Mark]:
     """Each row holds until the next one; before a gap only for its moment."""
     found: list[tuple[datetime, datetime, float]] = []
     for row, end in zip(rows, [*(one["at"] for one in rows[1:]), now], strict=False):
@@ -279,8 +270,9 @@ def _outages(rows: Sequence[Row], now: datetime, x_of: XOf, gap_seconds: float) 
             since = found.pop()[0]
         found.append((since, until, cause))
     for since, until, cause in found:
-        ended = None if until == now else until
-        yield Outage(x_of(since), x_of(until) - x_of(since), since, ended, cause)
+        words = _("LINE refused the access token") if cause == 2 else _("LINE failed")
+        lasted = for_long((until - since).total_seconds())
+        yield since, _("{outage} for {time}").format(outage=words, time=lasted)
 
 
 def _across(since: datetime, now: datetime, step: timedelta, x_of: XOf) -> Iterator[Tick]:
@@ -302,5 +294,7 @@ def _hovers(kind: Kind, rows: Sequence[Row], x_of: XOf, span: float) -> Iterator
             told = [f"{at.astimezone():%H:%M:%S}"]
             told += [f"{_(one.label)}: {kind.words(_value(row, one))}" for one in kind.curves]
             ends = {"from": at - slice_, "to": at + timedelta(minutes=1)}
-            minutes = {name: f"{end:%Y-%m-%dT%H:%M%z}" for name, end in ends.items()}
+            minutes = {
+                name: end.replace(second=0, microsecond=0).isoformat() for name, end in ends.items()
+            }
             yield Hover(LEFT + n * width, width, at, told, urlencode(minutes))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +12,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Request, Response
 from pymongo.database import Database
 
+from linedesk.operate.conversation import with_names
 from linedesk.operate.dead_letters import (
     NEWEST_LETTERS,
     NO_CAUSE,
@@ -22,19 +22,18 @@ from linedesk.operate.dead_letters import (
     frames,
     ids_in,
     letter_groups,
+    no_letters,
     summary,
     whole,
 )
-from linedesk.operate.errors import ConsoleError, NoSuchLetter, NotDone, NotReplayed, Phrase
 from linedesk.operate.format import as_json
 from linedesk.operate.processes import present_leader
-from linedesk.operate.text import known
-from linedesk.page.actions import MOST_LETTERS, Act, RequestedAct, doing, some
+from linedesk.operate.text import NotDone, NotReplayed, known
+from linedesk.page.actions import MOST_LETTERS, RequestedAct, doing, in_one_step, some
 from linedesk.page.live import Away, LiveReadings
-from linedesk.page.page_context import PageContext, Said, own_path
-from linedesk.page.pages import asked_period
+from linedesk.page.page_context import PageContext, Said
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark, ngettext
+from linedesk.runtime.language import ngettext
 from linedesk.store.documents import DEADLETTERS, Document
 from linedesk.store.errors import translated
 from linedesk.store.records.letters import Cause
@@ -50,7 +49,9 @@ GROUPS_SECONDS = 5.0
 def letter_routes(context: PageContext) -> APIRouter:
     """Return the routes. The path of one letter takes any id, so it is the last."""
     router = APIRouter()
-    _act_routes(router, context)
+    for name, act in (("replay", _replay), ("drop", in_one_step(_drop))):
+        handler = doing(context, act, "/letters")
+        router.add_api_route(f"/letters/{name}", handler, methods=["POST"])
     shown = APIRouter(dependencies=[Depends(context.everything_paused)])
     _list_route(shown, context)
     _ask_routes(shown, context)
@@ -59,7 +60,7 @@ def letter_routes(context: PageContext) -> APIRouter:
     async def one_letter(request: Request, id_: str) -> Response:
         row = await context.read(lambda database: whole(database[DEADLETTERS], id_))
         if row is None:
-            raise NoSuchLetter([id_])
+            raise no_letters([id_])
         (letter,) = await _summaries(context, [row])
         told: dict[str, Any] = {"letter": letter, "held": None}
         told["traceback"] = frames(row.get("traceback"), id_=id_)
@@ -78,39 +79,30 @@ def _list_route(router: APIRouter, context: PageContext) -> None:
     )
 
     @router.get("/letters")
-    async def letters(
-        request: Request, cause: str = "", since: str = "", replayed: bool = False
-    ) -> Response:
-        period = asked_period(since)
-        choice = Choice(
-            cause=cause or None, since=period.since, everything=replayed, limit=MOST_LISTED
-        )
+    async def letters(request: Request, cause: str = "", replayed: bool = False) -> Response:
+        choice = Choice(cause=cause or None, everything=replayed, limit=MOST_LISTED)
         rows = await context.read(
             lambda database: found(database[DEADLETTERS], choice, newest_first=True)
         )
-        told: dict[str, Any] = {"problem": period.problem, "most": MOST_LISTED}
-        told |= {"most_grouped": NEWEST_LETTERS, "most_chosen": MOST_LETTERS}
+        told: dict[str, Any] = {"most": MOST_LISTED, "most_chosen": MOST_LETTERS}
+        told["most_grouped"] = NEWEST_LETTERS
         told["letters"] = await _summaries(context, rows)
         told["groups"] = (await groups.latest()).value or []
-        told["wish"] = {"cause": cause, "since": since, "replayed": replayed}
+        told["wish"] = {"cause": cause, "replayed": replayed}
         return context.page(request, "letters.html", {"every": EVERY_SECONDS, **told})
 
 
 def _ask_routes(router: APIRouter, context: PageContext) -> None:
     @router.get("/letters/ask")
     async def ask(
-        request: Request,
-        act: str = "replay",
-        cause: str | None = None,
-        where: str = "",
-        back: str = "/letters",
+        request: Request, act: str = "replay", cause: str | None = None, where: str = ""
     ) -> Response:
         """Show the letters, whose ids the form then names."""
         act, ids = "drop" if act == "drop" else "replay", request.query_params.getlist("id")
         if cause is not None:
             ids = await context.read(lambda database: ids_in(database, cause, where))
         if not ids:
-            return context.back(back, Said(_("No letter is left to choose"), well=False))
+            return context.show("/letters", Said(_("No letter is left to choose"), well=False))
         choice = Choice(ids=(asked := ids[:MOST_LETTERS]))
         rows = await context.read(lambda database: found(database[DEADLETTERS], choice))
         told: dict[str, Any] = {
@@ -121,26 +113,19 @@ def _ask_routes(router: APIRouter, context: PageContext) -> None:
             "group": "" if cause is None else _group(cause, where),
             "act": act,
             "costs": await context.read(lambda database: _costs(database, asked)),
-            "back": own_path(back),
         }
         return context.page(request, "letters_ask.html", told)
 
 
 async def _summaries(context: PageContext, rows: Sequence[Document]) -> list[Document]:
-    told = [summary(row) for row in rows]
-    return await context.read(lambda database: context.named(database, told))
+    told, channel = [summary(row) for row in rows], context.console.channel
+    return await context.read(lambda database: with_names(database, told, channel=channel))
 
 
 def _group(cause: str, where: str) -> str:
     """Return a group for a person: its cause, and its line of code if there is one."""
     said = known(Cause.from_line(cause)) if cause else _(NO_CAUSE)
     return _("{cause} at {where}").format(cause=said, where=where) if where else said
-
-
-def _act_routes(router: APIRouter, context: PageContext) -> None:
-    acts: Mapping[str, Act] = {"replay": _replay, "drop": _drop}
-    for name, act in acts.items():
-        router.add_api_route(f"/letters/{name}", doing(context, act), methods=["POST"])
 
 
 async def _replay(requested: RequestedAct) -> Said:
@@ -165,23 +150,18 @@ async def _replay(requested: RequestedAct) -> Said:
             words = done.format(count=len(replays), total=len(ids), problem=problem)
             raise Away(words if len(ids) > 1 else str(error), refused=error.refused) from error
     if not replays:
-        raise ConsoleError(*some(refused))
+        raise NotDone(*some(refused))
     one, first = len(replays) == 1, next(iter(replays.values()))
     words = _("replayed as {replay}") if one else _("{count} letters are replayed")
     words = words.format(replay=first, count=len(replays))
-    # The replays are confirmed, also where this cannot be read.
-    with suppress(Away):
-        if waits := await context.act(lambda: acts.waits_for(list(replays))):
-            words = _("{replayed}; it {waits}").format(replayed=words, waits=waits)
     if refused:
-        raise ConsoleError(words, *some(refused))
+        raise NotDone(words, *some(refused))
     path = f"/event/{quote(first, safe='')}" if one else "/events"
     return Said(words, well=None, link=(path, _("The result") if one else _("The results")))
 
 
-async def _drop(requested: RequestedAct) -> Said:
-    ids = _ids(requested)
-    dropped = await requested.context.act(lambda: requested.acts.drop(ids))
+def _drop(requested: RequestedAct) -> Said:
+    dropped = requested.acts.drop(_ids(requested))
     words = ngettext(
         "{count} dead letter dropped for good", "{count} dead letters dropped for good", dropped
     )
@@ -191,7 +171,7 @@ async def _drop(requested: RequestedAct) -> Said:
 def _ids(requested: RequestedAct) -> Sequence[str]:
     """Return the ids of a form, the oldest first. Raises NotDone without any."""
     if not requested.ids:
-        raise NotDone(Phrase(mark("no letter is left")))
+        raise NotDone(_("no letter is left"))
     return requested.ids[:MOST_LETTERS]
 
 

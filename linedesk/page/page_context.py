@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -17,7 +15,6 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from pymongo.database import Database
 
-from linedesk.operate.conversation import with_names
 from linedesk.operate.format import UNITS
 from linedesk.operate.pauses import COST_OF_PAUSE, pause_of_everything
 from linedesk.operate.text import known
@@ -25,8 +22,6 @@ from linedesk.page.format import FILTERS, number, zone
 from linedesk.page.gatekeeping import Console, visitor_of
 from linedesk.page.live import LiveReader, LiveReadings
 from linedesk.runtime.language import gettext, language, mark, ngettext, of_environment
-from linedesk.runtime.status_row import HAND, SYSTEMD, UP, started_by
-from linedesk.store.documents import Document
 from linedesk.store.records.calls import is_taken
 
 Value = TypeVar("Value")
@@ -44,7 +39,7 @@ PAGES = {
 SCRIPT_TEXTS = {
     "offline": mark(
         "No connection to the console since {time}. This page shows data that is {age}. Retrying. "
-        "If the console has ended, start it: {command}."
+        "If the console has ended, start it again."
     ),
     "lost": mark("no connection"),
     "notLive": mark("Not live."),
@@ -58,12 +53,6 @@ SCRIPT_TEXTS = {
     "seconds": UNITS[3][1],
 }
 MOST_SAID = 200
-# The command that starts the console again, by what started it.
-START = {
-    SYSTEMD: "systemctl restart linedesk-console",
-    UP: "linedesk up",
-    HAND: "linedesk console",
-}
 # An act is several writes, each on a majority. While MongoDB is away a form is answered in 2 s.
 ACT_SECONDS, ACT_SPARE_SECONDS = 1.2, 0.3
 
@@ -77,8 +66,6 @@ class Said:
     """None while it is not known."""
     link: tuple[str, str] | None = None
     """A page with more about it: its path and its name."""
-    typed: Mapping[str, str] = field(default_factory=dict)
-    """The fields of a refused form, so that the operator does not type them again."""
 
 
 class PageContext:
@@ -90,7 +77,6 @@ class PageContext:
         self.acting = acting
         # Raises UnknownLanguage.
         self.language = of_environment()
-        self.started_by = started_by(os.environ, parent=os.getppid())
         self.reader = LiveReader()
         self.actor = LiveReader(seconds=ACT_SECONDS, spare_seconds=ACT_SPARE_SECONDS)
         self.pause = LiveReadings(
@@ -112,10 +98,6 @@ class PageContext:
         """Return the result of an act. Raises Away, after which its outcome is unknown."""
         return await self.actor.run(function)
 
-    def named(self, database: Database[Any], rows: Iterable[Mapping[str, Any]]) -> list[Document]:
-        """Return the rows, each with the `name` of its conversation in LINE."""
-        return with_names(database, rows, channel=self.console.channel)
-
     async def everything_paused(self, request: Request) -> None:
         """Read whether everything is paused, for the banner; a dependency of every page."""
         request.state.everything_paused = (await self.pause.latest()).value
@@ -127,7 +109,6 @@ class PageContext:
         everywhere = {
             "visitor": visitor_of(request),
             "everything_paused": getattr(request.state, "everything_paused", None),
-            "path": _path_of(request),
             "pages": PAGES.items(),
             "here": request.url.path,
             "word": "",
@@ -139,7 +120,6 @@ class PageContext:
             "read_at": None,
             "every": None,
             "zone": zone(),
-            "start": START[self.started_by],
             "version": version("linedesk"),
             "text": self.console.text,
             "script_texts": {name: gettext(one) for name, one in SCRIPT_TEXTS.items()},
@@ -151,30 +131,13 @@ class PageContext:
         words = self._templates.get_template(template).render(values)
         return HTMLResponse(words, status_code=status)
 
-    def back(self, to: str, said: Said) -> RedirectResponse:
+    def show(self, path: str, said: Said) -> RedirectResponse:
         """Redirect to one of our pages, which shows the outcome of an act."""
         name = secrets.token_urlsafe(9)
         self._said[name] = said
         while len(self._said) > MOST_SAID:
             self._said.popitem(last=False)
-        path, _, query = own_path(to).partition("#")[0].partition("?")
-        kept = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "said"]
-        query = urlencode([*kept, ("said", name)])
-        return RedirectResponse(f"{path}?{query}", status_code=303)
-
-
-def _path_of(request: Request) -> str:
-    """Return the visitor's page for a form's `back`, without the message of the last act."""
-    if request.method != "GET":
-        return "/"
-    query = urlencode([one for one in request.query_params.multi_items() if one[0] != "said"])
-    return f"{quote(request.url.path)}?{query}" if query else quote(request.url.path)
-
-
-def own_path(to: str) -> str:
-    """Return a path of this console; for anything else the overview."""
-    is_ours = to.startswith("/") and not to.startswith("//") and "\\" not in to
-    return to if is_ours and to.isprintable() else "/"
+        return RedirectResponse(f"{path}?said={name}", status_code=303)
 
 
 def text_of(message: str, **values: Any) -> Markup:

@@ -8,33 +8,31 @@ often.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections import Counter
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
+from pydantic import AwareDatetime, Field
 from pymongo.database import Database
 
 from linedesk.operate.acts import heads, newest
 from linedesk.operate.calls import Wanted, newest_calls
 from linedesk.operate.conversation import (
     ConversationLine,
-    ConversationView,
     by_cause,
     conversation_summary,
     latest,
     names_of,
     read_conversation,
     waiting,
+    with_names,
 )
-from linedesk.operate.dead_letters import moment_of, summary
-from linedesk.operate.errors import NotOneConversation
 from linedesk.operate.events.lists import (
     MOST_EVENTS,
     EventLine,
-    counted,
     events_between,
     events_of,
 )
@@ -46,15 +44,14 @@ from linedesk.operate.health import overview_as_json
 from linedesk.operate.history import read_history, read_marks
 from linedesk.operate.overview import read_overview
 from linedesk.operate.pauses import MOST_ON_PAGE, read_waiting
+from linedesk.operate.text import NotOneConversation
 from linedesk.page.charts import HOURS, Chart, charts
 from linedesk.page.live import LiveReadings
 from linedesk.page.page_context import PageContext
 from linedesk.page.view_models import choices_of, seen, targets
-from linedesk.runtime.language import LANGUAGES, language, mark
-from linedesk.runtime.language import gettext as _
+from linedesk.runtime.language import LANGUAGES, language
 from linedesk.store.control import Scope
 from linedesk.store.documents import CONTROL, Document
-from linedesk.store.records.conversations import member_names
 
 # All viewers together; each page fetches itself as often.
 OVERVIEW_SECONDS = 1.0
@@ -71,51 +68,42 @@ LOOK_MS = 2_000
 MOST_SHOWN = 200
 WITHIN = timedelta(hours=1)
 # An id of MongoDB has the seconds since 1970 in 32 bits; a day is left for clocks that differ.
-FIRST_SECOND, LAST_SECOND = 86_400, 2**32 - 86_400
-ORDERS = {"latest": mark("Latest"), "waiting": mark("Waiting"), "name": mark("By name")}
+FIRST, LAST = (datetime.fromtimestamp(at, UTC) for at in (86_400, 2**32 - 86_400))
+Moment = Annotated[AwareDatetime, Field(ge=FIRST, le=LAST)]
 
 
-@dataclass(frozen=True)
-class Period:
+class Period(NamedTuple):
     """From a moment to another; None leaves an end open."""
 
-    since: datetime | None = None
-    until: datetime | None = None
-    problem: str | None = None
-    """Why the request has no valid period, for a person."""
-
-    def __bool__(self) -> bool:
-        return self.since is not None or self.until is not None
+    since: datetime | None
+    until: datetime | None
 
     @property
     def query(self) -> str:
-        """The same as the query of an address, with zones."""
+        """The same as the query of an address; empty without a moment."""
         ends = {"from": self.since, "to": self.until}
         return urlencode({name: at.isoformat() for name, at in ends.items() if at is not None})
 
 
 def asked_period(
-    since: Annotated[str, Query(alias="from", max_length=40)] = "",
-    until: Annotated[str, Query(alias="to", max_length=40)] = "",
+    since: Annotated[Moment | None, Query(alias="from")] = None,
+    until: Annotated[Moment | None, Query(alias="to")] = None,
 ) -> Period:
     """Return the period of an address, as the curves link to it."""
-    now, asked = datetime.now(UTC), (since, until)
-    try:
-        since_at, until_at = (moment_of(one, now=now) if one.strip() else None for one in asked)
-    except (ValueError, OverflowError):
-        words = _("{text!r} is not a time. Write 2026-11-21T09:00, or 30m, 2h or 3d ago")
-        return Period(problem=words.format(text=" ".join(asked).strip()))
-    if any(at and not FIRST_SECOND <= at.timestamp() <= LAST_SECOND for at in (since_at, until_at)):
-        return Period(problem=_("MongoDB has no such time"))
-    return Period(since_at, until_at)
+    return Period(since, until)
 
 
 def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECONDS) -> APIRouter:
-    """Return the routes of all pages; each is a plain GET that works without a script."""
-    router = APIRouter(dependencies=[Depends(context.everything_paused)])
+    """Return the routes of all pages; each is a plain GET that works without a script.
+
+    The problems of the overview name a pause of everything, so it needs no banner.
+    """
+    router = APIRouter()
     _overview_routes(router, context, overview_seconds)
-    _found_routes(router, context)
-    _list_routes(router, context)
+    others = APIRouter(dependencies=[Depends(context.everything_paused)])
+    _found_routes(others, context)
+    _list_routes(others, context)
+    router.include_router(others)
     return router
 
 
@@ -192,22 +180,19 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
 
     @router.get("/conversations")
     async def conversations(request: Request, order: str = "latest") -> Response:
-        order = order if order in ORDERS else "latest"
-        lines = await context.read(waiting if order == "waiting" else latest)
-        if order == "name":
-            lines = sorted(lines, key=_by_name)
-        alone, groups = lines, dict[str, list[ConversationLine]]()
-        if order == "waiting":
-            alone, groups = by_cause(lines, lambda one: one.why or "")
-        told = {"order": order, "orders": ORDERS.items(), "every": LISTS_SECONDS}
-        told |= {"alone": alone, "groups": groups}
+        is_waiting = order == "waiting"
+        alone = await context.read(waiting if is_waiting else latest)
+        groups = dict[str, list[ConversationLine]]()
+        if is_waiting:
+            alone, groups = by_cause(alone, lambda one: one.why or "")
+        told = {"is_waiting": is_waiting, "alone": alone, "groups": groups, "every": LISTS_SECONDS}
         return context.page(request, "conversations.html", told)
 
     @router.get("/events")
     async def events(
         request: Request, period: Annotated[Period, Depends(asked_period)], result: str = ""
     ) -> Response:
-        since = period.since if period else datetime.now(UTC) - WITHIN
+        since = period.since if period.query else datetime.now(UTC) - WITHIN
         found = await context.read(lambda database: events_between(database, since, period.until))
         result = result if result in RESULTS else ""
         fits = [one for one in found if result in ("", one.outcome.result)]
@@ -220,7 +205,7 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
             "is_cut": len(found) == MOST_EVENTS,
             "all": len(found),
             # A result without an event has its filter, too.
-            "counts": dict.fromkeys(RESULTS, 0) | counted(found),
+            "counts": dict.fromkeys(RESULTS, 0) | Counter(one.outcome.result for one in found),
             "period": period,
             "every": LISTS_SECONDS,
         }
@@ -231,22 +216,15 @@ def _list_routes(router: APIRouter, context: PageContext) -> None:
         request: Request,
         period: Annotated[Period, Depends(asked_period)],
         failed: bool = False,
-        endpoint: str = "",
         key: str = "",
     ) -> Response:
-        wanted = Wanted(
-            since=period.since,
-            until=period.until,
-            failed=failed,
-            endpoint=endpoint.strip() or None,
-            key=key.strip() or None,
-            limit=MOST_CALLS,
-        )
+        since, until, channel = period.since, period.until, context.console.channel
+        wanted = Wanted(since, until, failed=failed, key=key.strip() or None, limit=MOST_CALLS)
         rows = await context.read(
-            lambda database: context.named(database, newest_calls(database, wanted))
+            lambda database: with_names(database, newest_calls(database, wanted), channel=channel)
         )
-        wish = {"failed": failed, "endpoint": endpoint, "key": key}
-        told = {"calls": rows, "wish": wish, "period": period, "every": LISTS_SECONDS}
+        told = {"calls": rows, "failed": failed, "key": key, "period": period}
+        told["every"] = LISTS_SECONDS
         return context.page(request, "calls.html", told)
 
     @router.get("/audit")
@@ -270,28 +248,22 @@ def _curves(context: PageContext, hours: int, name: str) -> LiveReadings[list[Ch
     return LiveReadings(context.reader, read, every_seconds=HISTORY_SECONDS, language=name)
 
 
-def _by_name(line: ConversationLine) -> tuple[bool, str, str]:
-    """Return the order by name, with unnamed conversations last."""
-    return line.name is None, (line.name or "").casefold(), line.id
-
-
 def _conversation(database: Database[Any], channel: str, key: str) -> Document:
     whose = {"channel": channel, "key": key}
     id_ = f"{channel}/{key}"
     try:
-        view, is_known = read_conversation(database, id_), True
+        found, is_known = read_conversation(database, id_), True
     except NotOneConversation:
         # A conversation without a record: its events all wait, or were given up.
-        view, is_known = ConversationView({"_id": id_, **whose}, [], [], [], letters=[]), False
-    found = conversation_summary(view)
+        found, is_known = conversation_summary({"_id": id_, **whose}), False
     about = {name: {"$in": [None, value]} for name, value in whose.items()}
     pauses = list(database[CONTROL].find({"act": "pause", **about}, max_time_ms=LOOK_MS))
     return {
         "told": found,
         "is_known": is_known,
-        "letters": [summary(row) for row in view.letters[:MOST_LETTERS]],
-        "release": view.release,
-        "people": member_names(view.conversation) | {key: found["name"]},
+        "letters": found["letters"][:MOST_LETTERS],
+        "release": found["release"],
+        "people": found["names"] | {key: found["name"]},
         "whose": whose,
         "heads": choices_of(heads(database, channel, key)),
         "pauses": pauses,

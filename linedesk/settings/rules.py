@@ -3,7 +3,6 @@
 The errors have no text: the field's description names the rule.
 """
 
-import ipaddress
 import os
 import re
 from pathlib import Path
@@ -20,9 +19,6 @@ _HEADER_SAFE = re.compile(r"[!-~]+")
 _CHANNEL_SECRET = re.compile(r"[0-9a-fA-F]{32}")
 _CHANNEL = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _DATABASE = re.compile(r"[A-Za-z0-9_-]{1,63}")
-_HOST_NAME = re.compile(
-    r"(?=.{1,253}\Z)(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9-]{1,63}"
-)
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH = re.compile(r"/[A-Za-z0-9._~/-]*")
 _OWN_PATHS = frozenset({"/healthz", "/readyz"})
@@ -65,24 +61,6 @@ def base_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def loopback_url(url: str) -> str:
-    """Accept the URL of a server on the loopback interface."""
-    base_url(url)
-    parts = urlsplit(url)
-    _demand(parts.scheme == "http")
-    _demand(parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback)
-    return url
-
-
-def host(value: str) -> str:
-    """Accept an IP address or a host name."""
-    try:
-        ipaddress.ip_address(value)
-    except ValueError:
-        _match(_HOST_NAME, value)
-    return value
-
-
 def url_path(path: str) -> str:
     """Accept the path of a URL, but none that the front desk uses itself."""
     _demand(path not in _OWN_PATHS)
@@ -102,11 +80,7 @@ def database_name(name: str) -> str:
 
 def readable_file(path: Path) -> Path:
     """Accept a file that this process can read."""
-    try:
-        is_file = path.is_file()
-    except OSError:  # a folder of the path that this user may not search
-        is_file = False
-    _demand(is_file and os.access(path, os.R_OK))
+    _demand(os.access(path, os.R_OK) and path.is_file())
     return path
 
 
@@ -166,10 +140,10 @@ def mongodb_uri(uri: str) -> str:
 
 
 def passwords_in(uri: str) -> tuple[str, ...]:
-    """The password of a MongoDB URI, as written and decoded; empty if it has none."""
+    """The password of a URI of MongoDB or RabbitMQ, as written and decoded; empty without one."""
     credentials = uri.partition("//")[2].rpartition("@")[0]
     password = credentials.partition(":")[2]
-    return (password, unquote_plus(password)) if password else ()
+    return (password, unquote(password), unquote_plus(password)) if password else ()
 
 
 def without_credentials(uri: str) -> str:
@@ -204,9 +178,3 @@ def amqp_urls(urls: SecretStr) -> SecretStr:
         # pika would read a query as options.
         _demand(not parts.query and not parts.fragment and parts.path.count("/") <= 1)
     return urls
-
-
-def passwords_in_url(url: str) -> tuple[str, ...]:
-    """The password of a URL, as written and decoded."""
-    password = urlsplit(url).password
-    return () if not password else (password, unquote(password))

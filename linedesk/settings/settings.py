@@ -35,7 +35,6 @@ EMBEDDED = "embedded"
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Seconds = Annotated[float, Field(gt=0, le=3_600, allow_inf_nan=False)]
 BaseUrl = Annotated[str, AfterValidator(rules.base_url)]
-LoopbackUrl = Annotated[str, AfterValidator(rules.loopback_url)]
 ReadableFile = Annotated[Path, AfterValidator(rules.readable_file)]
 Secret = Annotated[SecretStr, AfterValidator(rules.header_safe)]
 Password = Annotated[Secret, Field(min_length=12)]
@@ -45,7 +44,6 @@ MongodbUri = Annotated[str, AfterValidator(rules.mongodb_uri)]
 AmqpUrls = Annotated[SecretStr, AfterValidator(rules.amqp_urls)]
 DatabaseName = Annotated[str, AfterValidator(rules.database_name)]
 ChannelName = Annotated[str, AfterValidator(rules.channel_name)]
-Host = Annotated[str, AfterValidator(rules.host)]
 UrlPath = Annotated[str, AfterValidator(rules.url_path)]
 ModuleAndName = Annotated[str, AfterValidator(rules.module_and_name)]
 NamedSecrets = Annotated[dict[str, SecretStr], BeforeValidator(rules.secret_lines)]
@@ -103,7 +101,7 @@ class Settings(BaseModel):
         mark("a name of at most 63 letters, digits, '-' and '_', and not admin, local or config"),
     )
 
-    frontdesk_host: Host = _setting("127.0.0.1", mark("an IP address or a host name"))
+    frontdesk_host: str = _setting("127.0.0.1", mark("an IP address or a host name"))
     frontdesk_port: Port = _setting(8000, mark("a port number, 1 to 65535"))
     frontdesk_path: UrlPath = _setting(
         "/callback",
@@ -156,18 +154,18 @@ class Settings(BaseModel):
         mark("lines NAME=VALUE: names of letters, digits and '_', values of at least 6 characters"),
         repr=False,
     )
-    sim_clock: LoopbackUrl | None = _setting(
+    sim_clock: BaseUrl | None = _setting(
         None,
         mark(
-            "the URL of a simulator's clock on this machine, such as http://127.0.0.1:9000/sim/clock"
-            "; never set in production"
+            "the URL of a simulator's clock, such as http://127.0.0.1:9000/sim/clock; never set in "
+            "production"
         ),
     )
-    metrics_host: Host = _setting("127.0.0.1", mark("an IP address or a host name"))
+    metrics_host: str = _setting("127.0.0.1", mark("an IP address or a host name"))
     frontdesk_metrics_port: Port | None = _setting(None, mark("a port number, 1 to 65535"))
     dispatcher_metrics_port: Port | None = _setting(None, mark("a port number, 1 to 65535"))
     worker_metrics_port: Port | None = _setting(None, mark("a port number, 1 to 65535"))
-    console_host: Host = _setting("127.0.0.1", mark("an IP address or a host name"))
+    console_host: str = _setting("127.0.0.1", mark("an IP address or a host name"))
     console_port: Port = _setting(8010, mark("a port number, 1 to 65535"))
     console_url: BaseUrl | None = _setting(
         None, mark("the URL of the console behind a proxy, such as https://desk.example")
@@ -181,12 +179,12 @@ class Settings(BaseModel):
     console_text: bool = _setting(False, mark("true or false"))
     log_level: LogLevel = _setting("info", mark("debug, info, warning or error"))
 
-    _removed: tuple[str, ...] = PrivateAttr(())
+    _removed: Mapping[str, str] = PrivateAttr({})
 
     @property
     def removed(self) -> Mapping[str, str]:
         """The settings of earlier releases that are still given, each with what to do instead."""
-        return {name.upper(): sources.REMOVED[name] for name in self._removed}
+        return self._removed
 
     @model_validator(mode="after")
     def _certificate_with_key(self) -> Settings:
@@ -228,8 +226,11 @@ class Settings(BaseModel):
         values = (
             *self.channel_secrets,
             self.access_token,
-            *rules.passwords_in(self.mongodb_uri),
-            *(word for url in self.amqp_urls for word in rules.passwords_in_url(url)),
+            *(
+                word
+                for uri in (self.mongodb_uri, *self.amqp_urls)
+                for word in rules.passwords_in(uri)
+            ),
             *(one.get_secret_value() for one in console if one is not None),
             *self._shown_bot_secrets(),
         )
@@ -250,7 +251,7 @@ def load_settings(environ: Mapping[str, str], *, config_path: Path | None = None
     An empty value counts as not set. Raises SettingsError, which names every wrong setting.
     """
     given = sources.gather(environ, config_path=config_path, known=tuple(Settings.model_fields))
-    removed = tuple(name for name in sources.REMOVED if given.pop(name, None) is not None)
+    removed = {name.upper(): told for name, told in sources.REMOVED.items() if given.pop(name, "")}
     try:
         settings = Settings.model_validate(given)
     except ValidationError as error:

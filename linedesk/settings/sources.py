@@ -23,8 +23,6 @@ REMOVED: Mapping[str, str] = {
     ),
 }
 """Settings of earlier releases, each with what to do instead. They have no effect."""
-TABLES = ("bot_settings",)
-"""Settings that may be tables in the TOML file."""
 
 
 def gather(
@@ -34,8 +32,7 @@ def gather(
 
     Removed settings are included.
 
-    Raises SettingsError for an unreadable file, and for names in the TOML file that are unknown or
-    there in two spellings.
+    Raises SettingsError for an unreadable file, and for unknown names in the TOML file.
     """
     known = (*known, *REMOVED)
     given = _from_toml(config_path, known) if config_path else {}
@@ -70,11 +67,9 @@ def _from_toml(path: Path, known: Sequence[str]) -> dict[str, Any]:
             ]
         )
     given = {key.lower(): value for key, value in table.items()}
-    twice = [key for key in table if sum(one.lower() == key.lower() for one in table) > 1]
-    if twice:
-        told = _("{file} has a setting twice: {names}").format(file=path, names=", ".join(twice))
-        raise SettingsError([told])
-    tables = {name: given.pop(name) for name in TABLES if isinstance(given.get(name), dict)}
+    # The one setting that may be a table.
+    is_table = isinstance(given.get("bot_settings"), dict)
+    tables = {"bot_settings": given.pop("bot_settings")} if is_table else {}
     return _set_values({name: str(value) for name, value in given.items()}) | tables
 
 

@@ -102,21 +102,16 @@ def _remove_duplicates(recvq: Collection[Any]) -> None:
         recvq.delete_many({"_id": {"$in": row["ids"][1:]}})
 
 
-def foreign(database: str) -> str:
-    """The error for a recvq with documents that no front desk stored, and what to do."""
-    told = _(
-        "{name} exists but is not capped and was not made by linedesk: rename it ({command}), then "
-        "run `linedesk init` again"
-    )
-    command = f"db.{RECVQ}.renameCollection('{RECVQ}_old')"
-    return told.format(name=f"{database}.{RECVQ}", command=command)
-
-
 def _require_ours(database: Database[Any]) -> None:
     """Raise WrongCollection if recvq has a document that no front desk stored."""
     stranger = {"$or": [{ACCEPT_TIME: {"$exists": False}}, {"event": {"$exists": False}}]}
     if database[RECVQ].find_one({**stranger, "heartbeat": {"$ne": True}}, {"_id": 1}) is not None:
-        raise WrongCollection(foreign(database.name))
+        told = _(
+            "{name} exists but is not capped and was not made by linedesk: rename it ({command}), "
+            "then run `linedesk init` again"
+        )
+        command = f"db.{RECVQ}.renameCollection('{RECVQ}_old')"
+        raise WrongCollection(told.format(name=f"{database.name}.{RECVQ}", command=command))
 
 
 def set_audit_age(database: Database[Any], *, days: int) -> None:

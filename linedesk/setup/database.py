@@ -26,28 +26,20 @@ ACTING_SECONDS = 1.0
 
 
 @contextmanager
-def open_database(settings: Settings, *, app_name: str) -> Iterator[Database[Any]]:
+def open_database(
+    settings: Settings, *, app_name: str, to_act: bool = False
+) -> Iterator[Database[Any]]:
     """The database, on a client that is closed afterwards.
 
-    Raises StoreUnavailable as `with_server` does.
+    For a command that changes something (`to_act`) MongoDB has to answer within ACTING_SECONDS.
+    Raises StoreUnavailable then, and as `with_server` does.
     """
     settings = with_server(settings)
-    with connect(settings.mongodb_uri, app_name=app_name) as client:
-        yield client[settings.mongodb_database]
-
-
-@contextmanager
-def open_to_act(settings: Settings, *, app_name: str) -> Iterator[Database[Any]]:
-    """The database for a command that changes something, once MongoDB has answered.
-
-    Raises StoreUnavailable if it does not answer within ACTING_SECONDS.
-    """
-    settings = with_server(settings)
-    with connect(
-        settings.mongodb_uri, app_name=app_name, server_selection_seconds=ACTING_SECONDS
-    ) as client:
-        with translated(), pymongo.timeout(ACTING_SECONDS):
-            client.admin.command("ping")
+    limits = {"server_selection_seconds": ACTING_SECONDS} if to_act else {}
+    with connect(settings.mongodb_uri, app_name=app_name, **limits) as client:
+        if to_act:
+            with translated(), pymongo.timeout(ACTING_SECONDS):
+                client.admin.command("ping")
         yield client[settings.mongodb_database]
 
 

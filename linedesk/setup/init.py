@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,11 @@ from linedesk.setup.users import (
     at_work_in,
     ensure_users,
     open_admin,
-    replace_admin_password,
     require_fitting,
 )
-from linedesk.setup.views import VIEWS, ensure_views
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE, require_schema
-from linedesk.store.documents import RECVQ, SCHEMA
+from linedesk.store.documents import SCHEMA
 from linedesk.store.errors import translated
 
 # No process runs as the administrator or the operator.
@@ -79,10 +76,6 @@ def _init_with_users(
         for where in add_members(client, str(admin)):
             click.echo(f"replicaset  {where} added")
         _init_collections(client[settings.mongodb_database], settings, capped_mb)
-        if new_passwords:
-            admin = replace_admin_password(client, admin, folder)
-            outcome = replace(outcome, state=NEW_PASSWORD)
-    with connect(str(admin), app_name="linedesk-init") as client:
         others = ensure_users(
             client, admin, folder, database=settings.mongodb_database, new_passwords=new_passwords
         )
@@ -92,21 +85,11 @@ def _init_with_users(
 def _init_collections(database: Database[Any], settings: Settings, capped_mb: int) -> None:
     schema = require_schema(database)
     made = create_collections(database, capped_bytes=capped_mb * MEGABYTE)
-    changed = ensure_views(database)
     with translated():
         _show(database, made)
-        click.echo(f"views       {', '.join(VIEWS)}: {len(changed)} made")
         click.echo(f"schema      {schema or SCHEMA}, this release writes {SCHEMA}")
-        options = database[RECVQ].options()
     click.echo(f"audit       rows are removed after {settings.audit_days} days")
     set_audit_age(database, days=settings.audit_days)
-    size = int(options["size"])
-    if size != capped_mb * MEGABYTE:
-        command = f"db.runCommand({{collMod: '{RECVQ}', cappedSize: {capped_mb * MEGABYTE}}})"
-        click.echo(
-            f"{RECVQ} keeps its size of {size // MEGABYTE} MB; to change it, run in the mongo "
-            f"shell: {command}"
-        )
 
 
 def _show(database: Database[Any], made: Mapping[str, str]) -> None:

@@ -13,7 +13,6 @@ from linedesk.settings.settings import EMBEDDED, Settings
 from linedesk.settings.sources import CREDENTIALS
 from linedesk.setup.collections import create_collections, set_audit_age
 from linedesk.setup.private_mongod import EmbeddedMongod, free_port, state_dir
-from linedesk.setup.views import ensure_views
 from linedesk.store.client import connect
 from linedesk.store.collections import require_schema
 
@@ -35,7 +34,6 @@ class KeptMongod(EmbeddedMongod):
         with self, connect(self.uri, app_name="linedesk-init") as client:
             require_schema(client[database])
             create_collections(client[database])
-            ensure_views(client[database])
             set_audit_age(client[database], days=audit_days)
 
     def note(self, settings: Settings) -> None:

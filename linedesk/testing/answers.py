@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -85,8 +85,3 @@ def answer_data_in(message: Document) -> str | None:
 def _shown(sent: Iterable[Sent]) -> Iterator[Shown]:
     for one in sent:
         yield from one.shown
-
-
-def waiting(rows: Sequence[Document]) -> list[Waiting]:
-    """The waiting rows in a form for tests, the next one first."""
-    return sorted((Waiting.from_row(row) for row in rows), key=lambda one: (one.at, one.name))

@@ -8,6 +8,7 @@ sends, the thread that fires timers by `advance`.
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 import mimetypes
 import os
@@ -44,15 +45,23 @@ from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import KEPT_FOR
 from linedesk.store.records.timers import RUN_AT
 from linedesk.store.records.waits import Why
-from linedesk.store.timers import STATE_TIMER, make_timer_document
-from linedesk.testing.answers import Sent
-from linedesk.testing.errors import BotWarning, EndlessTimers, NotHere
+from linedesk.store.timers import STATE_TIMER, Daily, make_timer_document
+from linedesk.testing.answers import Answers, Sent, Shown, Waiting, answer_data_in
 from linedesk.testing.memory import Memory, as_stored
-from linedesk.testing.people import CHANNEL, People, told_by_operator
-from linedesk.testing.webhooks import Webhooks
 
 START = datetime(2027, 1, 4, 0, 0, tzinfo=UTC)
 """A Monday, nine in the morning in Tokyo."""
+CHANNEL = "main"
+# LINE's reference, "Message event": the types of messages; any other type is that of an event.
+MESSAGES = frozenset({"text", "image", "video", "audio", "file", "location", "sticker"})
+# LINE's reference: the events to which a bot can reply.
+REPLYABLE = frozenset(
+    {
+        *("message", "follow", "join", "memberJoined", "postback"),
+        *("videoPlayComplete", "beacon", "accountLink", "membership"),
+    }
+)
+LINE = {"type": "line"}
 ALONE: Any = SimpleNamespace(lock=nullcontext(), is_reading=False)
 """The owner of all mailboxes: a test has one thread."""
 MOST_FIRINGS = 1_000
@@ -63,8 +72,27 @@ FAILED = (
 REFUSED = "In production the event becomes a dead letter at once: each further try would fail, too."
 
 
-class BotTest(People):
-    """A simulated environment for one bot.
+class BotWarning(UserWarning):
+    """A handler returns a message instead of sending it."""
+
+
+class KitError(Exception):
+    """Base of the kit's own errors, apart from the bot's own exceptions."""
+
+
+class EndlessTimers(KitError):
+    """Timers of the bot fire at once, endlessly: production would never finish."""
+
+
+class NotHere(KitError):
+    """The test uses a feature that the kit lacks; the message explains the alternative."""
+
+
+class BotTest:
+    """A bot in conversations with users ("U1"), groups ("C1") and rooms ("R1").
+
+    A user or group exists from its first use. A user's name in LINE equals its name in the test
+    unless `names` sets another.
 
     `settings` overrides the bot's own settings, `secrets` has its declared secrets; SettingsError
     is raised as at the dispatcher's start. An exception of a handler reaches the test, and its
@@ -88,38 +116,191 @@ class BotTest(People):
     ) -> None:
         if not isinstance(bot, Bot):
             raise NotHere(
-                "this is not a Bot and calls LINE by itself: test it with `pytest --real-stack`"
+                "this is not a Bot and calls LINE by itself: try it with `linesim` and `linedesk "
+                "up`, as tutorial 1 does"
             )
         if start.tzinfo is None:
             raise ValueError("start has no time zone")
-        super().__init__(bot, Webhooks())
         self.bot = bot
-        given = {name: told_by_operator(value) for name, value in (settings or {}).items()}
+        given = {name: _told_by_operator(value) for name, value in (settings or {}).items()}
         self.settings = read_bot_settings(bot, given)
         hidden = {name: SecretStr(value) for name, value in (secrets or {}).items()}
         self.secrets = read_bot_secrets(bot, hidden)
         self.quota = MonthlyQuota()
+        self.last = Answers()
+        """The answers to the last event, or during the last `advance`."""
         self._now = start.astimezone(UTC)
         self._api = api
         self._slow_answers = SlowAnswers(slow_answers)
         self._takes = 0.0
+        self._numbers = itertools.count(1)
         self._memory = Memory()
         self._mailboxes: dict[str, Mailbox] = {}
         # When the messages that a conversation gathers are looked at again.
         self._gathers_until: dict[str, datetime] = {}
         self._handled: set[str] = set()
         self._names: dict[str, str] = {}
-        self._contents = SentContents()
+        self._sent: list[Sent] = []
+        # The files of users by message id, each with its name; and where the handler reads them.
+        self._contents: dict[str, tuple[bytes, str]] = {}
+        self._passing = Path()
+
+    # Actions of users.
+
+    def says(self, user: str, text: str, *, group: str | None = None) -> Answers:
+        """A user writes, in 1:1 or in a group."""
+        return self.sends(user, {"type": "text", "text": text}, group=group)
+
+    def sends(self, user: str, event: Mapping[str, Any], *, group: str | None = None) -> Answers:
+        """A user sends a message, or causes an event, given as LINE's JSON.
+
+        Missing ids, token, time and source are filled in.
+        """
+        if event.get("type") in MESSAGES:
+            message = {"id": self._message_id(), "quoteToken": "q", **event}
+            return self._happens("message", user, group, message=message)
+        return self._happens(str(event.get("type")), user, group, **event)
+
+    def presses(
+        self,
+        user: str,
+        data: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        group: str | None = None,
+    ) -> Answers:
+        """A user presses a button with a postback action."""
+        postback: Document = {"data": data} | ({"params": dict(params)} if params else {})
+        return self._happens("postback", user, group, postback=postback)
+
+    def taps(self, user: str, *, group: str | None = None) -> Answers:
+        """A user taps the last button for a slow answer (SLOW_ANSWERS=button)."""
+        chat = group or user
+        shown = (one for sent in self._sent if sent.to == chat for one in sent.messages)
+        data = [found for one in shown if (found := answer_data_in(one)) is not None]
+        if not data:
+            raise ValueError(f"no button for a slow answer was shown to {chat}")
+        return self.presses(user, data[-1], group=group)
+
+    def follows(self, user: str, *, unblocked: bool = False) -> Answers:
+        """A user adds the bot as a friend, or unblocks it."""
+        return self._happens("follow", user, None, follow={"isUnblocked": unblocked})
+
+    def unfollows(self, user: str) -> Answers:
+        """A user blocks the bot."""
+        return self._happens("unfollow", user, None)
+
+    def joins(self, group: str) -> Answers:
+        """The bot joins a group or room."""
+        return self._happens("join", None, group)
+
+    def leaves(self, group: str) -> Answers:
+        """The bot is removed from a group or room."""
+        return self._happens("leave", None, group)
+
+    def member_joins(self, user: str, *, group: str) -> Answers:
+        """Another user joins a group of the bot."""
+        return self._happens("memberJoined", None, group, joined=_members(user))
+
+    def member_leaves(self, user: str, *, group: str) -> Answers:
+        """A member leaves a group of the bot."""
+        return self._happens("memberLeft", None, group, left=_members(user))
+
+    def unsends(self, user: str, message_id: str, *, group: str | None = None) -> Answers:
+        """A user unsends a message."""
+        return self._happens("unsend", user, group, unsend={"messageId": message_id})
+
+    def sticker(
+        self, user: str, *, package: str = "446", sticker: str = "1988", group: str | None = None
+    ) -> Answers:
+        """A user sends a sticker."""
+        ids = {"packageId": package, "stickerId": sticker, "stickerResourceType": "STATIC"}
+        return self.sends(user, {"type": "sticker", **ids}, group=group)
+
+    def location(
+        self,
+        user: str,
+        *,
+        latitude: float = 35.6586,
+        longitude: float = 139.7454,
+        title: str = "東京タワー",
+        address: str = "東京都港区芝公園4丁目2-8",
+        group: str | None = None,
+    ) -> Answers:
+        """A user sends a location."""
+        where = {"latitude": latitude, "longitude": longitude, "title": title, "address": address}
+        return self.sends(user, {"type": "location", **where}, group=group)
+
+    def image(self, user: str, data: bytes = b"\xff\xd8", *, group: str | None = None) -> Answers:
+        """A user sends a photo; `talk.content` returns these bytes."""
+        return self._media("image", user, data, "photo.jpg", group, contentProvider=LINE)
+
+    def video(self, user: str, data: bytes = b"video", *, group: str | None = None) -> Answers:
+        """A user sends a video."""
+        more = {"duration": 2_000, "contentProvider": LINE}
+        return self._media("video", user, data, "video.mp4", group, **more)
+
+    def audio(self, user: str, data: bytes = b"audio", *, group: str | None = None) -> Answers:
+        """A user sends a voice message."""
+        more = {"duration": 2_000, "contentProvider": LINE}
+        return self._media("audio", user, data, "voice.m4a", group, **more)
+
+    def file(
+        self, user: str, data: bytes = b"", *, name: str = "notes.txt", group: str | None = None
+    ) -> Answers:
+        """A user sends a file."""
+        more = {"fileName": name, "fileSize": len(data)}
+        return self._media("file", user, data, name, group, **more)
+
+    # The bot's answers.
+
+    @property
+    def replies(self) -> list[Shown]:
+        """The bot's replies to the last event: texts, other messages as LINE's JSON."""
+        return self.last.replies
+
+    @property
+    def pushes(self) -> list[Shown]:
+        """The bot's pushes for the last event, or during the last `advance`."""
+        return self.last.pushes
+
+    @property
+    def sent(self) -> list[Sent]:
+        """All sends of the bot since the start, or since `clear`."""
+        return list(self._sent)
+
+    def clear(self) -> None:
+        """Empty `sent`."""
+        self._sent.clear()
+
+    # Time.
+
+    def advance(
+        self,
+        seconds: float | None = None,
+        *,
+        to: datetime | str | None = None,
+        tz: str = "Asia/Tokyo",
+    ) -> Answers:
+        """Move the time on: by seconds, or to a moment, or to a time of day such as "07:30".
+
+        Timers fire in order, each at its own time. Raises ValueError for a time in the past.
+        """
+        if (seconds is None) == (to is None):
+            raise ValueError("advance(seconds) or advance(to=...)")
+        if isinstance(to, str):
+            to = Daily.parse(to, tz).after(self._now)
+        moment = to if to is not None else self._now + timedelta(seconds=seconds or 0.0)
+        if moment < self._now:
+            raise ValueError(f"time only moves forward: it is {self._now}, after {moment}")
+        sent = self._fire_until(moment.astimezone(UTC))
+        self._now = moment.astimezone(UTC)
+        return self._noted(sent)
 
     @property
     def now(self) -> datetime:
+        """The time in the conversation, as in `talk.now`."""
         return self._now
-
-    def id(self, name: str) -> str:
-        return name
-
-    def names(self, user: str, name: str) -> None:
-        self._names[user] = name
 
     def takes(self, seconds: float) -> None:
         """Make the next handler take `seconds`.
@@ -129,28 +310,89 @@ class BotTest(People):
         """
         self._takes = seconds
 
-    def _rows(self) -> list[Document]:
-        return self._memory.rows()
+    # State of the conversations.
 
-    def _stored(self, id_: str) -> Document:
-        return self._memory.stored(id_)
+    def id(self, name: str) -> str:
+        """The id that the bot sees for a user, group or room: its name in the test."""
+        return name
 
-    def _meet(self, user: str | None, group: str | None) -> None:
-        """Do nothing: all users and groups exist."""
+    def names(self, user: str, name: str) -> None:
+        """Give a user a name in LINE."""
+        self._names[user] = name
 
-    def _keep_content(self, message_id: str, kind: str, data: bytes, name: str) -> None:
-        self._contents.keep(message_id, data, name)
+    def state(self, user: str | None = None, *, group: str | None = None) -> str | None:
+        """The state of a conversation, as in `talk.state` for this user."""
+        return self._place(user, group).get("state")
+
+    def until(self, user: str | None = None, *, group: str | None = None) -> datetime | None:
+        """When the state times out (`talk.expect`); None if it does not."""
+        until: datetime | None = self._place(user, group).get("until")
+        return until and until.astimezone(UTC)
+
+    def data(self, user: str | None = None, *, group: str | None = None) -> Document:
+        """A copy of `talk.data` for this user."""
+        return self._place(user, group).get("data") or {}
+
+    def timers(self, user: str | None = None, *, group: str | None = None) -> list[Waiting]:
+        """The bot's waiting timers, the next one first."""
+        id_, member = self._whose(user, group)
+        start = f"{id_}/{member}/" if member else f"{id_}/"
+        own = (row for row in self._memory.rows() if row["_id"] == f"{start}{row['name']}")
+        found = [Waiting.from_row(row) for row in own if row["name"] != STATE_TIMER]
+        return sorted(found, key=lambda one: (one.at, one.name))
+
+    def _place(self, user: str | None, group: str | None) -> Mapping[str, Any]:
+        """The place of state and data: the conversation, or a member's own part of it."""
+        id_, member = self._whose(user, group)
+        stored = self._memory.stored(id_)
+        return (stored.get("states") or {}).get(member, {}) if member else stored
+
+    def _whose(self, user: str | None, group: str | None) -> tuple[str, str | None]:
+        """The conversation's `_id`, and the member for whose own part it is used."""
+        if user is None and group is None:
+            raise ValueError("name a user, a group or both")
+        if group is None:
+            return f"{CHANNEL}/{user}", None
+        return f"{CHANNEL}/{group}", user if self.bot.per_member else None
 
     # Processing of an event.
 
-    def _handle(self, event: Document) -> tuple[Sent, ...]:
+    def _happens(self, kind: str, user: str | None, group: str | None, /, **more: Any) -> Answers:
+        """An event with the common fields, and a reply token if LINE sends one."""
+        number = next(self._numbers)
+        event: Document = {
+            "type": kind,
+            "webhookEventId": f"01{number:024d}",
+            "deliveryContext": {"isRedelivery": False},
+            "timestamp": int(self._now.timestamp() * 1000),
+            "source": _source_of(user, group),
+            "mode": "active",
+            **({"replyToken": f"{number:032d}"} if kind in REPLYABLE else {}),
+            **more,
+        }
         document = make_document(event, channel=CHANNEL, accept_time=self._now)
         if name_of(document) in self._handled:
             # LINE delivers it a second time.
-            return ()
+            return self._noted(())
         self._handled.add(name_of(document))
         self._memory.end_old_answers(self._now - KEPT_FOR)
-        return (*self._put(as_stored(document)), *self._fire_until(self._now))
+        return self._noted((*self._put(as_stored(document)), *self._fire_until(self._now)))
+
+    def _media(
+        self, kind: str, user: str, data: bytes, name: str, group: str | None, **more: Any
+    ) -> Answers:
+        message_id = self._message_id()
+        self._contents[message_id] = data, name
+        return self.sends(user, {"type": kind, "id": message_id, **more}, group=group)
+
+    def _message_id(self) -> str:
+        """The id of a message: digits in a text, as LINE's are."""
+        return f"5{next(self._numbers):017d}"
+
+    def _noted(self, sent: tuple[Sent, ...]) -> Answers:
+        self._sent.extend(sent)
+        self.last = Answers(sent)
+        return self.last
 
     def _put(self, document: Document) -> tuple[Sent, ...]:
         """Append a document to the mailbox of its conversation."""
@@ -179,35 +421,30 @@ class BotTest(People):
             sent.extend(result)
         return tuple(sent)
 
-    def _go_to(self, moment: datetime) -> tuple[Sent, ...]:
-        sent = self._fire_until(moment.astimezone(UTC))
-        self._now = moment.astimezone(UTC)
-        return sent
-
     def _fire_until(self, moment: datetime) -> tuple[Sent, ...]:
         """Fire timers and process gathered messages up to `moment`, each at its time."""
         sent: list[Sent] = []
-        while self._gathers_until:
-            id_, due = min(self._gathers_until.items(), key=lambda one: one[1])
-            if due > moment:
-                break
-            sent.extend(self._ring_until(due))
-            if id_ in self._gathers_until:
-                self._now = max(self._now, due)
-                sent.extend(self._work_off(id_))
-        return (*sent, *self._ring_until(moment))
-
-    def _ring_until(self, moment: datetime) -> tuple[Sent, ...]:
-        sent: list[Sent] = []
         at_once = 0
-        while (row := self._memory.due(moment)) is not None:
-            at_once = 0 if row[RUN_AT] > self._now else at_once + 1
+        while (following := self._next()) is not None and following[0] <= moment:
+            due, process = following
+            at_once = 0 if due > self._now else at_once + 1
             if at_once > MOST_FIRINGS:
-                raise EndlessTimers(f"the timer {row['name']!r} fired {MOST_FIRINGS} times at once")
-            self._now = max(self._now, row[RUN_AT].astimezone(UTC))
-            document = make_timer_document(row, accept_time=self._now)
-            sent.extend(self._put(as_stored(document)))
+                names = ", ".join(row["name"] for row in self._memory.rows())
+                raise EndlessTimers(f"timers fired {MOST_FIRINGS} times at once: {names}")
+            self._now = max(self._now, due)
+            sent.extend(process())
         return tuple(sent)
+
+    def _next(self) -> tuple[datetime, Callable[[], tuple[Sent, ...]]] | None:
+        """What is due next, and when; of things due together the timers come first."""
+        rows = self._memory.rows()
+        timers = [(row[RUN_AT].astimezone(UTC), partial(self._fire, row)) for row in rows]
+        gathered = [(due, partial(self._work_off, id_)) for id_, due in self._gathers_until.items()]
+        return min((*timers, *gathered), key=lambda one: one[0], default=None)
+
+    def _fire(self, row: Document) -> tuple[Sent, ...]:
+        self._memory.fired(row)
+        return self._put(as_stored(make_timer_document(row, accept_time=self._now)))
 
     def _result(self, job: Job) -> tuple[Sent, ...] | Wait:
         """Decide a document; returns the sends, or the wait for more messages."""
@@ -271,7 +508,9 @@ class BotTest(People):
         memo.run.handler_seconds, self._takes = self._takes, 0.0
         # Its return type is None, but a bot without type hints may return a message.
         handler: Callable[..., object] = rule.handler
-        with self._contents.while_handling():
+        # Files without a name are deleted when the handler ends.
+        with tempfile.TemporaryDirectory(prefix="linedesk-") as passing:
+            self._passing = Path(passing)
             answer = handler(event, talk)
         if isinstance(answer, str) or hasattr(answer, "to_dict"):
             _warn_of_unsent(handler)
@@ -290,7 +529,7 @@ class BotTest(People):
         return TalkContext(
             load=lambda: self._memory.load(document),
             api=self._line_api,
-            content=self._contents.fetch,
+            content=self._fetch,
             quota=lambda: self.quota,
             now=lambda: self._now,
             per_member=self.bot.per_member,
@@ -302,6 +541,37 @@ class BotTest(People):
         if self._api is None:
             raise NotHere("talk.api: there is no LINE here; give BotTest(bot, api=...) a stand-in")
         return self._api
+
+    def _fetch(self, message: Any, to: str | os.PathLike[str] | None = None, **_: Any) -> Content:
+        """Like `jobworker.bot.content.ContentDownloads.fetch`, at once and without its limits."""
+        message_id = content_id(message)
+        if message_id not in self._contents:
+            raise ContentNotFound(f"no user of this test has sent {message_id}")
+        data, name = self._contents[message_id]
+        path = Path(to) if to is not None else self._passing / message_id
+        path.write_bytes(data)
+        return Content(path, mimetypes.guess_type(name)[0] or "application/octet-stream", len(data))
+
+
+def _told_by_operator(value: Any) -> str:
+    """A value of the bot's own settings in the form of BOT_SETTINGS."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _source_of(user_id: str | None, group_id: str | None) -> Document:
+    """The source of an event: a user, or a group or room with the user if there is one.
+
+    As in LINE a group's id begins with C and a room's with R.
+    """
+    user = {"userId": user_id} if user_id else {}
+    if group_id is None:
+        return {"type": "user", **user}
+    kind = "room" if group_id.startswith("R") else "group"
+    return {"type": kind, f"{kind}Id": group_id, **user}
+
+
+def _members(user: str) -> Document:
+    return {"members": [_source_of(user, None)]}
 
 
 def _sent(effect: Document, *, is_late: bool) -> Sent:
@@ -333,40 +603,3 @@ def _explained() -> Iterator[None]:
     except Exception as error:
         error.add_note(FAILED)
         raise
-
-
-class SentContents:
-    """Files of users by message id, with their names, for `talk.content`."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[bytes, str]] = {}
-        self._passing: list[Path] = []
-
-    def keep(self, message_id: str, data: bytes, name: str) -> None:
-        """Store a file that a user sends."""
-        self._kept[message_id] = data, name
-
-    def fetch(self, message: Any, to: str | os.PathLike[str] | None = None, **_: Any) -> Content:
-        """Like `jobworker.bot.content.ContentDownloads.fetch`, at once and without its limits."""
-        message_id = content_id(message)
-        if message_id not in self._kept:
-            raise ContentNotFound(f"no user of this test has sent {message_id}")
-        data, name = self._kept[message_id]
-        path = Path(to) if to is not None else self._passing_file()
-        path.write_bytes(data)
-        return Content(path, mimetypes.guess_type(name)[0] or "application/octet-stream", len(data))
-
-    @contextmanager
-    def while_handling(self) -> Iterator[None]:
-        """Delete files without a name when the handler ends."""
-        try:
-            yield
-        finally:
-            while self._passing:
-                self._passing.pop().unlink(missing_ok=True)
-
-    def _passing_file(self) -> Path:
-        handle, name = tempfile.mkstemp(prefix="linedesk-")
-        os.close(handle)
-        self._passing.append(Path(name))
-        return Path(name)

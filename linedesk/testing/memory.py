@@ -88,17 +88,12 @@ class Memory:
         """The timers that wait, as rows of `schedule`, in the order in which they were set."""
         return list(self._schedule.values())
 
-    def due(self, until: datetime) -> Document | None:
-        """Remove and return the next timer due by then; a daily one is set again."""
-        waiting = [row for row in self._schedule.values() if row[RUN_AT] <= until]
-        if not waiting:
-            return None
-        row = min(waiting, key=lambda one: one[RUN_AT])
+    def fired(self, row: Document) -> None:
+        """Remove the row of a timer that fires; a daily one is set again."""
         del self._schedule[row["_id"]]
         if row["every"]:
             following = Daily.from_document(row["every"]).after(row[RUN_AT])
             self._schedule[row["_id"]] = {**row, RUN_AT: following}
-        return row
 
     def _set(self, effect: Document, event_id: str, n: int) -> None:
         self._schedule.pop(effect["timer"], None)

@@ -1,22 +1,17 @@
-"""pytest's fixtures for bot authors: `bot_test`, in memory or, with `--real-stack`, against the
-real processes.
-"""
+"""pytest's fixture for bot authors: `bot_test`, with the fixtures that a test overrides for it."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from linedesk.testing.people import People
-    from linedesk.testing.real_stack import RealStack
+    from linedesk.testing.bot_test import BotTest
 
 # Imports happen only in tests that use them: every run of pytest loads this module.
 
@@ -38,27 +33,10 @@ def _import_ours() -> None:
 _import_ours()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("linedesk")
-    group.addoption(
-        "--bot",
-        metavar="MODULE:NAME",
-        help="the bot for the fixture bot_test, unless a fixture `bot` returns another",
-    )
-    group.addoption(
-        "--real-stack",
-        action="store_true",
-        help="run bot_test against the real processes, with a simulated LINE",
-    )
-
-
 @pytest.fixture
-def bot(request: pytest.FixtureRequest) -> Any:
-    """The bot under test: a Bot, or its `module:name`. Tests may override this fixture."""
-    named = request.config.getoption("--bot")
-    if named is None:
-        pytest.fail("bot_test needs a fixture `bot` that returns the Bot, or --bot=module:name")
-    return named
+def bot() -> Any:
+    """The bot under test. Tests override this fixture."""
+    pytest.fail("bot_test needs a fixture `bot` that returns the Bot")
 
 
 @pytest.fixture
@@ -74,52 +52,8 @@ def bot_secrets() -> Mapping[str, str]:
 
 
 @pytest.fixture
-def bot_test(
-    request: pytest.FixtureRequest,
-    bot: Any,
-    bot_settings: Mapping[str, Any],
-    bot_secrets: Mapping[str, str],
-) -> Iterator[People]:
+def bot_test(bot: Any, bot_settings: Mapping[str, Any], bot_secrets: Mapping[str, str]) -> BotTest:
     """The bot in conversations of this test (see `linedesk.testing`)."""
-    if request.config.getoption("--real-stack"):
-        yield request.getfixturevalue("real_bot_test")
-        return
-    from linedesk.bots.load import load_bot
     from linedesk.testing.bot_test import BotTest
 
-    made = load_bot(bot) if isinstance(bot, str) else bot
-    yield BotTest(made, settings=bot_settings, secrets=bot_secrets)
-
-
-@pytest.fixture
-def real_bot_test(
-    bot: Any,
-    bot_settings: Mapping[str, Any],
-    bot_secrets: Mapping[str, str],
-    linedesk_stack: RealStack,
-) -> Iterator[People]:
-    """Like `bot_test` with `--real-stack`, regardless of the options."""
-    from linedesk.testing.real_stack import RealBotTest
-
-    test = RealBotTest(bot, settings=bot_settings, secrets=bot_secrets, stack=linedesk_stack)
-    yield test
-    test.close()
-
-
-@pytest.fixture(scope="session")
-def linedesk_stack(request: pytest.FixtureRequest) -> Iterator[RealStack]:
-    """The real processes, started once for all tests.
-
-    Without mongod tests are skipped, but fail with `--real-stack` or CI=true.
-    """
-    from linedesk.setup.private_mongod import MongodNotFound
-    from linedesk.testing.real_stack import real_stack
-
-    with ExitStack() as started:
-        try:
-            stack = started.enter_context(real_stack())
-        except MongodNotFound as error:
-            if request.config.getoption("--real-stack") or os.environ.get("CI") == "true":
-                raise
-            pytest.skip(str(error))
-        yield stack
+    return BotTest(bot, settings=bot_settings, secrets=bot_secrets)

@@ -46,8 +46,9 @@ def test_events_wait_for_a_worker_and_status_shows_it(
     house: House, rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
     nodes = {"AMQP_URL": f"amqp://127.0.0.1:{rabbitmq.port}/bots"}
-    made = linedesk(house, "init", "--amqp", str(tmp_path / "amqp"), **rabbitmq.environ, **nodes)
+    made = linedesk(house, "init", "--amqp", str(tmp_path / "amqp"), **nodes)
     assert made.returncode == 0, made.stdout + made.stderr
+    rabbitmq.control("import_definitions", str(tmp_path / "amqp" / "rabbitmq-definitions.json"))
     urls = {
         who: (tmp_path / "amqp" / who / "AMQP_URL").read_text() for who in ("dispatcher", "worker")
     }

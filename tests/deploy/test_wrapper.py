@@ -50,7 +50,7 @@ def call(root: Path, *arguments: str, **environ: str) -> subprocess.CompletedPro
         ("export backup.gz", "operator"),
         ("dead list --since 2h", "operator"),
         ("conversation show U4af", "operator"),
-        ("status --watch", "operator"),
+        ("status --json", "operator"),
         ("tail --key U4af", "operator"),
         ("trace 01M7", "operator"),
         ("calls --failed", "operator"),

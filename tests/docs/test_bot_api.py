@@ -140,13 +140,11 @@ def test_each_attribute_of_the_kit_is_on_the_page() -> None:
     assert {name for name in rest if f"`{name}`" not in PAGE} == set()
 
 
-def test_each_fixture_and_option_of_pytest_is_on_the_page() -> None:
+def test_each_fixture_of_pytest_is_on_the_page() -> None:
     source = Path(linedesk.testing.__file__).with_name("pytest_plugin.py").read_text("utf-8")
     fixtures = set(re.findall(r"^@pytest\.fixture\ndef (\w+)", source, re.MULTILINE))
-    options = set(re.findall(r'addoption\(\s*"(--[\w-]+)"', source))
-    assert fixtures == {"bot", "bot_settings", "bot_secrets", "bot_test", "real_bot_test"}
+    assert fixtures == {"bot", "bot_settings", "bot_secrets", "bot_test"}
     assert {name for name in fixtures if f"`{name}`" not in PAGE} == set()
-    assert {name for name in options if f"`{name}" not in PAGE} == set()
 
 
 def test_the_packages_that_it_names_are_those_that_are_installed() -> None:

@@ -30,7 +30,7 @@ HOW_TO = (
 FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"# (\w+\.py)\n")
 # Tests of a bot that the page tests already, and an older version that has no test of its own.
-MORE = {"test_both.py", "test_workers.py", "test_shop_1.py"}
+MORE = {"test_fixture.py", "test_workers.py", "test_shop_1.py"}
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

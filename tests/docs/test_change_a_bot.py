@@ -22,13 +22,10 @@ import pytest
 
 from linedesk.launch.stage import DATABASE
 from linedesk.operate.dead_letters import explained
-from linedesk.setup.private_mongod import MongodNotFound
-from linedesk.setup.views import ensure_views
 from linedesk.store.documents import Document
 from linedesk.store.records.timers import RUN_AT
-from linedesk.testing.real_stack import RealStack, real_stack
 from linesim import Sim
-from tests.conftest import missing
+from tests.real_stack import RealStack, real_stack
 from tests.rows import rows_of
 from tests.waiting import eventually
 
@@ -78,7 +75,7 @@ class Desk:
         """Start the dispatcher with this version."""
         module = f"bot_{uuid.uuid4().hex}"
         (self._folder / f"{module}.py").write_text(bot, "utf-8")
-        self.stack.play(f"{module}:bot")
+        self.stack.play(f"{module}:bot", PYTHONPATH=f"{self._folder}")
 
     def sends(self, text: str, group: Any = None) -> None:
         """Deliver a message of the user."""
@@ -135,23 +132,14 @@ class Desk:
 
 @pytest.fixture(scope="module")
 def shared_stack() -> Iterator[RealStack]:
-    try:
-        with real_stack() as stack:
-            yield stack
-    except MongodNotFound as error:
-        missing(str(error))
+    with real_stack() as stack:
+        yield stack
 
 
 @pytest.fixture
-def desk(
-    shared_stack: RealStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Desk]:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    shared_stack.forget_timers()
-    shared_stack.take_letters()
-    shared_stack.database["conversations"].delete_many({})
-    yield Desk(shared_stack, tmp_path)
-    shared_stack.forget_timers()
+def desk(shared_stack: RealStack, tmp_path: Path) -> Desk:
+    shared_stack.clear()
+    return Desk(shared_stack, tmp_path)
 
 
 def test_a_state_without_a_handler_stays_and_its_messages_go_to_handlers_without_a_state(
@@ -266,7 +254,6 @@ def test_the_pages_lines_of_the_shell_count_what_waits(desk: Desk) -> None:
     group = desk.sim.add_group("家族", members=[desk.user])
     desk.runs(OF_MEMBERS)
     desk.says("talk.state = 'asked'", group)
-    ensure_views(desk.stack.database)
     counted = [_counts(desk, line) for line in _lines_of_the_shell()]
     timers, states, members, versions = counted
     assert timers == {"soup": 2, "~state": 1}

@@ -19,15 +19,12 @@ PACKAGES = ("dispatcher", "jobworker", "linedesk")
 WORDS = {
     # Results of `linedesk trace`, and why a send waits.
     "no-answer.md": (
-        "given up: ",
         " (one of its sends or timers)",
         "no running dispatcher holds the lease",
         " is paused",
         " others of its conversation",
         "stored; a dispatcher reads it next, or handles it now",
-        "in progress",
         "in the outbox",
-        "; LINE's last answer was ",
         "a button is shown, and the answer waits for a tap on it",
         "LINE took one send",
         "handled together with ",
@@ -85,7 +82,6 @@ WORDS = {
 # The same in Japanese, with the texts of the console.
 IN_JAPANESE = {
     "no-answer.md": (
-        "断念: ",
         "送信またはタイマー",
         "再実行済み",
         "一時停止中",
@@ -94,7 +90,6 @@ IN_JAPANESE = {
         "保存済み。ディスパッチャーがこれから読み取るか、処理中です",
         "処理中",
         "件の送信が送信待ち(outbox)にあります",
-        "LINEの最後の応答は",
         "ボタンを表示中で、応答はタップを待っています",
         "件の送信を受理",
         "とまとめて処理しました",
@@ -110,7 +105,7 @@ IN_JAPANESE = {
         "重大",
         "警告",
         "正常",
-        "解放…",
+        "解放",
         "キューの残り保持時間",
         "監査記録",
         "すべて一時停止",

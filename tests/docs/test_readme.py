@@ -181,7 +181,7 @@ def test_each_demo_shows_a_chat_page_until_ctrl_c(tmp_path: Path) -> None:
             demos.enter_context(Demo(command, tmp_path / f"{number}.log"))
             for number, command in enumerate(commands)
         ]
-        assert [demo.chat() for demo in begun] == ["parrot", "reminder"]
+        assert [demo.chat() for demo in begun] == ["parrot", "timer"]
         for demo in begun:
             demo.ctrl_c()
 

@@ -16,7 +16,6 @@ import pytest
 
 from linedesk.settings.settings import Settings, load_settings
 from linedesk.setup import init, users
-from linedesk.setup import users as urifiles
 from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from tests.servers import data_folder, throwaway_mongod
@@ -54,11 +53,11 @@ class Guarded:
         return self.stack.enter_context(connect(self.uri_of(who), app_name="tests"))
 
 
-STEPS: list[tuple[Any, str]] = [
-    (urifiles, "_take_place"),
-    (users, "_make_user"),
-    (users, "_change"),
-    (users, "_write_role"),
+STEPS = [
+    "write_for_owner",
+    "_make_user",
+    "_change",
+    "_write_role",
 ]
 
 
@@ -78,8 +77,8 @@ def die_after(monkeypatch: pytest.MonkeyPatch, nth: int, died: Callable[[str], N
 
         return step
 
-    for owner, name in STEPS:
-        monkeypatch.setattr(owner, name, dying(name, getattr(owner, name)))
+    for name in STEPS:
+        monkeypatch.setattr(users, name, dying(name, getattr(users, name)))
 
 
 @pytest.fixture(scope="session")

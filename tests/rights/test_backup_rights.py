@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from linedesk.backup.export import export_database
-from linedesk.backup.restore import RestoreOptions, import_export
+from linedesk.backup.restore import import_export
 from linedesk.store.documents import CONVERSATIONS, Document
 from tests.rights.conftest import Guarded
 
@@ -23,9 +23,7 @@ def test_an_operator_exports_and_the_dispatchers_user_imports(
     conversations.update_one({"_id": ID}, {"$set": {"n": 9}})
     try:
         as_dispatcher = guarded.settings(guarded.uri_of("dispatcher"))
-        import_export(
-            as_dispatcher, path, RestoreOptions(replace=before, recvq="skip"), dry_run=False
-        )
+        import_export(as_dispatcher, path, replace=before, take_over=False)
         found = conversations.find_one({"_id": ID})
     finally:
         conversations.delete_one({"_id": ID})

@@ -256,8 +256,6 @@ def test_a_process_writes_its_row_of_figures(who: str, guarded: Guarded) -> None
         (LINE_BOT, {"collStats": "recvq"}),
         (LINE_BOT, {"listCollections": 1}),
         (LINE_BOT, {"listIndexes": "schedule"}),
-        # A view that reads two collections.
-        (LINE_BOT, {"find": "v_events"}),
         (LINE_BOT, {"aggregate": "recvq", "pipeline": [{"$changeStream": {}}], "cursor": {}}),
     ],
 )

@@ -24,7 +24,6 @@ from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.settings.rules import without_credentials
 from linedesk.settings.settings import EMBEDDED
-from linedesk.setup.collections import DEFAULT_CAPPED_BYTES
 from linedesk.setup.neighbours import NEIGHBOURS, wrong_indexes, wrong_neighbours
 from linedesk.setup.rights import User, as_set
 from linedesk.setup.uri import Uri
@@ -127,7 +126,7 @@ def user_of(status: Mapping[str, Any]) -> str | None:
 
 
 def recvq(box: DoctorContext) -> Finding:
-    """Whether recvq is capped, has its unique index, and is as large as `init` makes it."""
+    """Whether recvq is capped and has its unique index."""
     try:
         check_recvq(box.database)
     except WrongCollection as error:
@@ -135,12 +134,7 @@ def recvq(box: DoctorContext) -> Finding:
     shape = read_shape(box.database)
     assert shape is not None, "check_recvq refuses a missing one"
     saw = _("capped at {size}, {count:,} documents")
-    saw = saw.format(size=size(shape.capped_bytes), count=shape.documents)
-    if shape.capped_bytes < DEFAULT_CAPPED_BYTES:
-        do = _("`linedesk init` makes {size}; enlarge it in the mongo shell: {command}")
-        command = f"db.runCommand({{collMod: '{RECVQ}', cappedSize: {DEFAULT_CAPPED_BYTES}}})"
-        return warn(saw, do.format(size=size(DEFAULT_CAPPED_BYTES), command=command))
-    return ok(saw)
+    return ok(saw.format(size=size(shape.capped_bytes), count=shape.documents))
 
 
 def others(box: DoctorContext) -> Finding:
@@ -217,13 +211,8 @@ def _covering(where: str, action: str) -> Iterator[tuple[str, str]]:
 
 
 def _told(pairs: Pairs) -> str:
-    shown = ", ".join(
-        _("{action} on {where}").format(action=action, where=where)
-        for where, action in sorted(pairs)[:3]
-    )
-    if len(pairs) <= 3:
-        return shown
-    return _("{first} and {count} more").format(first=shown, count=len(pairs) - 3)
+    shown = ", ".join(f"{action} on {where}" for where, action in sorted(pairs)[:3])
+    return shown if len(pairs) <= 3 else f"{shown} ..."
 
 
 def oplog(box: DoctorContext) -> Finding:

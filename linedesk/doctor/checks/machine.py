@@ -124,21 +124,6 @@ def judge_ready(status: int, told: Mapping[str, Any]) -> Finding:
             ),
             _("repair the named part: until then LINE gets 503"),
         )
-    if "warning" in told:
-        return warn(
-            _("ready, but {warning}").format(warning=known(str(told["warning"]))),
-            _(
-                "create the folder of SPOOL_PATH for the user linedesk: without it LINE gets 503 "
-                "while MongoDB is down"
-            ),
-        )
-    if spooled := told.get("spool"):
-        return warn(
-            _("ready, but stores in the spool: {count} events").format(
-                count=spooled.get("documents", 0)
-            ),
-            _("MongoDB accepts no writes now: see the checks above"),
-        )
     return ok(_("ready"))
 
 

@@ -7,7 +7,6 @@ its queues; no check depends on them.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -21,7 +20,7 @@ from linedesk.settings.settings import require_pika
 
 CONNECT_SECONDS = 2.0
 MAKE = mark(
-    "run `linedesk init --amqp {folder}` on RabbitMQ's machine: it sets exchange, users and rights"
+    "run `linedesk init --amqp {folder}` and the command it prints: exchange, users, rights"
 )
 FOLDER = "/etc/linedesk/credentials"
 
@@ -43,7 +42,7 @@ def reached(box: DoctorContext) -> Finding:
             seen.append(where)
             away += [f"{where}: {told}"] if told else []
     if not away:
-        return ok(f"{', '.join(seen)}{_unsafe(box)}")
+        return ok(", ".join(seen))
     do = _("check that RabbitMQ runs and that host, port and virtual host in AMQP_URL are right")
     return (bad if len(away) == len(seen) else warn)("; ".join(away), f"{do}; {make}")
 
@@ -72,14 +71,3 @@ def _trouble(url: str, who: str) -> str:
 def _node(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{unquote(parts.path)}"
-
-
-def _unsafe(box: DoctorContext) -> str:
-    """A note on connections to other machines in plain text."""
-    urls: Sequence[str] = box.amqp_urls("dispatcher")
-    plain = [
-        one
-        for one in map(urlsplit, urls)
-        if one.scheme == "amqp" and one.hostname not in ("127.0.0.1", "localhost", "::1")
-    ]
-    return ", " + _("without TLS: use amqps unless the network is private") if plain else ""

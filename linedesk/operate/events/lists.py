@@ -7,7 +7,7 @@ that LINE took is shown without its text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,12 +15,11 @@ from typing import Any
 import pymongo
 from pymongo.database import Database
 
-from linedesk.operate import dead_letters
-from linedesk.operate.events.rows import Present, Rows, named, read_present, read_rows
+from linedesk.operate.events.rows import Rows, read_present, read_rows
 from linedesk.operate.events.story import Step, steps_of
-from linedesk.operate.events.verdict import RESULTS, Result, Verdict, verdict
+from linedesk.operate.events.verdict import Verdict, verdict
 from linedesk.operate.reading import NEWEST_DOCUMENTS, made_between, reported
-from linedesk.store.documents import HELD, RECVQ, Document, text_of
+from linedesk.store.documents import HELD, RECVQ, Document, name_of, text_of
 from linedesk.store.errors import translated
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 
@@ -52,8 +51,6 @@ class EventLine:
     outcome: Verdict
     answers: Sequence[Step] = ()
     """The steps of its sends; only in the list of a conversation."""
-    replay_of: str | None = None
-    """The id of the first dead letter behind a replay."""
 
 
 def events_between(
@@ -83,7 +80,9 @@ def events_of(
     `text` includes the texts. Raises StoreUnavailable.
     """
     with translated(), pymongo.timeout(READ_SECONDS):
-        return _read_lines(database, _of_one(database, channel, key, text), text=text, whole=True)
+        return _read_lines(
+            database, _of_one(database, channel, key, text), text=text, with_answers=True
+        )
 
 
 def _of_one(database: Database[Any], channel: str, key: str, text: bool) -> list[Document]:
@@ -111,17 +110,10 @@ def _read_lines(
     documents: Sequence[Document],
     *,
     text: bool = False,
-    whole: bool = False,
+    with_answers: bool = False,
 ) -> list[EventLine]:
-    rows = read_rows(database, named(documents), whole=whole)
-    return lines_of(rows.values(), read_present(database), text=text, with_answers=whole)
-
-
-def lines_of(
-    found: Iterable[Rows], present: Present, *, text: bool = False, with_answers: bool = False
-) -> list[EventLine]:
-    """Return events as lines of a list, the newest first. Pure."""
-    now = datetime.now(UTC)
+    found = read_rows(database, {name_of(one): one for one in documents})
+    present, now = read_present(database), datetime.now(UTC)
     lines = [
         EventLine(
             event_id=rows.name,
@@ -132,32 +124,21 @@ def lines_of(
             sender=text_of(document, "event", "source", "userId"),
             text=_text(document) if text else None,
             outcome=verdict(rows, present, now=now),
-            answers=answers_of(rows, text=text) if with_answers else (),
-            replay_of=dead_letters.first_letter(rows.name),
+            answers=_answers_of(rows, text=text) if with_answers else (),
         )
-        for rows in found
+        for rows in found.values()
         for document in [rows.document or {}]
     ]
-    return sorted(lines, key=_when, reverse=True)
+    return sorted(lines, key=lambda one: one.at.timestamp() if one.at else 0.0, reverse=True)
 
 
-def answers_of(rows: Rows, *, text: bool = False) -> list[Step]:
-    """Return the steps of an event's sends, in the order of time; `text` includes texts. Pure."""
+def _answers_of(rows: Rows, *, text: bool) -> list[Step]:
+    """Return the steps of an event's sends, in the order of time."""
     return [
         one
         for one in steps_of(rows, text=text)
         if one.is_answer and one.facts.get("id") != rows.name
     ]
-
-
-def _when(line: EventLine) -> float:
-    return line.at.timestamp() if line.at else 0.0
-
-
-def counted(lines: Sequence[EventLine]) -> dict[Result, int]:
-    """Return how many events have each result."""
-    found = [one.outcome.result for one in lines]
-    return {result: found.count(result) for result in RESULTS if result in found}
 
 
 def _text(document: Document) -> str | None:

@@ -5,7 +5,6 @@ Every read uses an index or covers the newest rows only.
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import Any
 from bson import ObjectId
 from pymongo.database import Database
 
-from linedesk.operate.dead_letters import LISTED, what
+from linedesk.operate.dead_letters import what
 from linedesk.operate.find import held_by_event_id
 from linedesk.operate.processes import present_leader
 from linedesk.operate.reading import found_rows, naming, outbox_of, reported, starting
@@ -31,11 +30,9 @@ from linedesk.store.documents import (
     RECVQ,
     SCHEDULE,
     Document,
-    name_of,
 )
 from linedesk.store.limits import SAFE_ORDER_SLACK
 from linedesk.store.records.answers import ANSWERS
-from linedesk.store.records.calls import ALSO_EVENT
 from linedesk.store.records.effects import CALL, OUTBOX, OUTBOX_PAIRS
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.runs import GATHERED_WITH
@@ -46,10 +43,8 @@ DECIDED = ("recorded", "finished", "applied", "unheard", "gathered")
 MOST_RUNS = 100
 MOST_CALLS = 200
 MOST_BEFORE = 1_000
-# The fields of each row for a list.
-RUN = ("at", EVENT_ID, "outcome", "attempt", "error", GATHERED_WITH)
-CALLED = ("at", "ms", "status", "endpoint", EVENT_ID, ALSO_EVENT)
-EFFECT = ("id", "type", EVENT_ID)
+# Of a letter all but what may be large and is not shown.
+LETTER = {"traceback": 0, "effect.messages": 0}
 
 
 @dataclass(frozen=True)
@@ -135,17 +130,13 @@ def read_present(database: Database[Any]) -> Present:
     return Present(present_leader(database) or {}, Control(database).read())
 
 
-def read_rows(
-    database: Database[Any], documents: Mapping[str, Document | None], *, whole: bool = False
-) -> dict[str, Rows]:
-    """Return the rows of each event by its name; `whole` reads all fields, for a few events.
-
-    Raises the errors of the driver.
-    """
+def read_rows(database: Database[Any], documents: Mapping[str, Document | None]) -> dict[str, Rows]:
+    """Return the rows of each event by its name. Raises the errors of the driver."""
     names = list(documents)
-    runs, calls = _runs(database, names, whole), _calls(database, names, whole)
-    letters = {row["_id"]: row for row in _letters(database, names, whole)}
-    of_effects = _letters_of_effects(database, names, whole)
+    runs, calls = _runs(database, names), _calls(database, names)
+    own = database[DEADLETTERS].find({"_id": {"$in": names}}, LETTER)
+    letters = {row["_id"]: row for row in own}
+    of_effects = _letters_of_effects(database, names)
     found = {
         name: Rows(
             name,
@@ -160,8 +151,8 @@ def read_rows(
     ids = {one.name: one.document["_id"] for one in found.values() if one.document is not None}
     held = database[HELD].find({"_id": {"$in": list(ids.values())}}, {"document": 0})
     held_by_id = {row["_id"]: row for row in held}
-    finished = _finished(database, [ids[n] for n in ids if whole or not found[n].is_decided])
-    inside = _inside(database, found.values(), whole)
+    finished = _finished(database, [ids[n] for n in ids if not found[n].is_decided])
+    inside = _inside(database, found.values())
     return {
         name: _with(one, held_by_id, finished, inside.get("/".join(one.conversation or ()), {}))
         for name, one in found.items()
@@ -176,7 +167,7 @@ def read_one(database: Database[Any], name: str) -> Rows:
         by_id = {"_id": ObjectId(name)} if ObjectId.is_valid(name) else None
         held = database[HELD].find_one(by_id) if by_id else held_by_event_id(database, name)
     document = stored or (held and {**(held.get("document") or {}), "_id": held["_id"]})
-    rows = read_rows(database, {name: document or None}, whole=True)[name]
+    rows = read_rows(database, {name: document or None})[name]
     held = rows.held or held
     before = {} if held is None else {name: held[name] for name in ("channel", "key")}
     return replace(
@@ -224,20 +215,16 @@ def _stored(database: Database[Any], name: str) -> Document | None:
     return None
 
 
-def _fields(names: Sequence[str], whole: bool) -> list[Mapping[str, Any]]:
-    return [] if whole else [{"$project": dict.fromkeys(names, 1)}]
-
-
-def _runs(database: Database[Any], names: Sequence[str], whole: bool) -> dict[str, list[Document]]:
-    stages = [*found_rows({EVENT_ID: {"$in": list(names)}}), *_fields(RUN, whole)]
+def _runs(database: Database[Any], names: Sequence[str]) -> dict[str, list[Document]]:
+    stages = found_rows({EVENT_ID: {"$in": list(names)}})
     found = defaultdict[str, list[Document]](list)
     for row in sorted(reported(database, JOBS).aggregate(stages), key=_when):
         found[row[EVENT_ID]].append(row)
     return found
 
 
-def _calls(database: Database[Any], names: Sequence[str], whole: bool) -> dict[str, list[Document]]:
-    stages = [*found_rows(*naming({"$in": list(names)})), *_fields(CALLED, whole)]
+def _calls(database: Database[Any], names: Sequence[str]) -> dict[str, list[Document]]:
+    stages = found_rows(*naming({"$in": list(names)}))
     asked, found = set(names), defaultdict[str, list[Document]](list)
     for row in sorted(reported(database, CALLS).aggregate(stages), key=_when):
         also = row["also"] if isinstance(row.get("also"), list) else []
@@ -251,29 +238,21 @@ def _when(row: Mapping[str, Any]) -> float:
     return at.timestamp() if isinstance(at, datetime) else 0.0
 
 
-def _letters(database: Database[Any], names: Sequence[str], whole: bool) -> Iterable[Document]:
-    fields = None if whole else list(LISTED)
-    return database[DEADLETTERS].find({"_id": {"$in": list(names)}}, fields)
-
-
-def _letters_of_effects(
-    database: Database[Any], names: Sequence[str], whole: bool
-) -> dict[str, list[Document]]:
+def _letters_of_effects(database: Database[Any], names: Sequence[str]) -> dict[str, list[Document]]:
     """Return the letters of effects: their ids begin with the event's name."""
     found = defaultdict[str, list[Document]](list)
     if not names:
         return found
     wanted = {"$or": [starting(f"{name}/") for name in names]}
     asked = set(names)
-    fields = [*LISTED, f"effect.{EVENT_ID}", *(["effect.messages"] if whole else [])]
-    for row in database[DEADLETTERS].find(wanted, fields):
+    for row in database[DEADLETTERS].find(wanted, LETTER):
         of_effect = (row.get("effect") or {}).get(EVENT_ID)
         name = of_effect if of_effect in asked else str(row["_id"]).rpartition("/")[0]
         found[name].append(row)
     return found
 
 
-def _inside(database: Database[Any], found: Iterable[Rows], whole: bool) -> dict[str, Document]:
+def _inside(database: Database[Any], found: Iterable[Rows]) -> dict[str, Document]:
     """Return by conversation what it has of these events: applied, unsent, effects and answers."""
     rows = [one for one in found if one.conversation is not None]
     names = [one.name for one in rows]
@@ -282,9 +261,6 @@ def _inside(database: Database[Any], found: Iterable[Rows], whole: bool) -> dict
     own_names = [{"$ifNull": [f"$$this.v.{field}", ""]} for field in (EVENT_ID, "id")]
     is_own = [{"$in": [own_name, names]} for own_name in own_names]
     own: Document = {"$filter": {"input": OUTBOX_PAIRS, "cond": {"$or": is_own}}}
-    if not whole:
-        brief = {field: f"$$this.v.{field}" for field in EFFECT}
-        own = {"$map": {"input": own, "in": {"k": "$$this.k", "v": brief}}}
     is_object = {"$eq": [{"$type": f"${ANSWERS}"}, "object"]}
     answers = {"$objectToArray": {"$cond": [is_object, f"${ANSWERS}", {}]}}
     own_answers = {"$filter": {"input": answers, "cond": {"$in": ["$$this.k", names]}}}
@@ -307,16 +283,15 @@ def _timers(
 ) -> list[Document]:
     if conversation is None:
         return []
-    whose = f"{'/'.join(conversation)}/"
-    of_conversation = {"_id": {"$gte": whose, "$lt": f"{whose}{chr(sys.maxunicode)}"}}
-    return list(database[SCHEDULE].find({**of_conversation, SET_BY: name}))
+    whose = starting(f"{'/'.join(conversation)}/")
+    return list(database[SCHEDULE].find({**whose, SET_BY: name}))
 
 
 def _replayed(database: Database[Any], name: str) -> Document | None:
     if not name.startswith("replay:"):
         return None
     id_ = name.removeprefix("replay:").rpartition(":")[0]
-    return database[DEADLETTERS].find_one({"_id": id_}, [*LISTED, f"effect.{EVENT_ID}"])
+    return database[DEADLETTERS].find_one({"_id": id_}, LETTER)
 
 
 def _finished(database: Database[Any], ids: Sequence[Any]) -> frozenset[Any]:
@@ -332,8 +307,3 @@ def _finished(database: Database[Any], ids: Sequence[Any]) -> frozenset[Any]:
     return frozenset(
         one for one in ids if one in named or one == after or records.get(one, upto) < upto
     )
-
-
-def named(documents: Iterable[Document]) -> dict[str, Document | None]:
-    """Return documents by the names of their events."""
-    return {name_of(one): one for one in documents}

@@ -16,11 +16,10 @@ import pymongo
 from pymongo.database import Database
 
 from linedesk.operate import dead_letters
-from linedesk.operate.calls import company_words, cost_words, reason_words, wait_words
+from linedesk.operate.calls import cost_words, reason_words
 from linedesk.operate.conversation import names_of
-from linedesk.operate.dead_letters import last_replay
 from linedesk.operate.events.rows import Present, Rows, read_one, read_present
-from linedesk.operate.events.verdict import Stands, event_in, newest_replayed, verdict
+from linedesk.operate.events.verdict import Verdict, event_in, verdict
 from linedesk.operate.find import event_of
 from linedesk.operate.format import as_json, brief
 from linedesk.operate.text import known
@@ -81,7 +80,7 @@ def steps_of(rows: Rows, *, text: bool = False) -> list[Step]:
         *(_run(row, is_given_up=rows.letter is not None) for row in rows.runs),
         *(_on_its_way(effect, text=text) for effect in rows.effects),
         *_answer(rows),
-        *(_call(row, rows.name) for row in rows.calls),
+        *(_call(row) for row in rows.calls),
         *(_timer(row, rows) for row in rows.timers),
         *(_letter(row) for row in rows.all_letters),
         *_replays(rows),
@@ -96,10 +95,7 @@ def _received(rows: Rows, *, text: bool) -> Iterator[Step]:
     if rows.document is None:
         return
     event = event_in(rows.document)
-    sent_at = _moment(event.get("timestamp"))
     details: Document = {"type": event.get("type"), "document": rows.document.get("_id")}
-    if sent_at is not None:
-        details["sentAt"] = sent_at
     if (event.get("deliveryContext") or {}).get("isRedelivery"):
         details["isRedelivery"] = True
     if event.get("mode") == "standby":
@@ -120,13 +116,6 @@ def _received(rows: Rows, *, text: bool) -> Iterator[Step]:
         words.get(str(event.get("type"))) or _("received and stored, then confirmed to LINE"),
         details,
     )
-
-
-def _moment(timestamp: Any) -> datetime | None:
-    """Return LINE's milliseconds as a time."""
-    if not isinstance(timestamp, (int, float)) or not 0 < timestamp < 32_503_680_000_000:
-        return None
-    return datetime.fromtimestamp(timestamp / 1000, UTC)
 
 
 def _taken_back(rows: Rows) -> Iterator[Step]:
@@ -209,7 +198,7 @@ def _answer(rows: Rows) -> Iterator[Step]:
         )
 
 
-def _call(row: Document, name: str) -> Step:
+def _call(row: Document) -> Step:
     status = row.get("status")
     if status == 409:
         words = _("{method} {endpoint}: LINE answered 409 (it had it already) in {time}")
@@ -225,12 +214,12 @@ def _call(row: Document, name: str) -> Step:
     )
     if (why := reason_words(row)) is not None:
         words = _("{step} ({reason})").format(step=words, reason=why)
-    more = (cost_words(row), company_words(row, name), wait_words(row))
     details = _details(row, CALL)
     if row.get("also"):
         # Its ids belong to other people.
         details["sends"] = 1 + len(CallRecord.from_document(row).also)
-    words = _(", ").join([words, *(one for one in more if one is not None)])
+    if (cost := cost_words(row)) is not None:
+        words = _("{step}, {cost}").format(step=words, cost=cost)
     return Step(row.get("at"), "call", words, details)
 
 
@@ -309,19 +298,13 @@ class Story:
     key: str | None
     what: str
     """The type of the event, and of its message."""
-    stands: Stands
-    verdict: str
-    """The result in a sentence."""
+    outcome: Verdict
     steps: list[Step]
-    gaps: list[str]
-    """Missing information and missing steps, with the reason."""
     related: list[str]
     """Ids of related events: the event that it was handled together with, the original of a replay,
     and its own replays."""
     letters: list[str]
     """Ids of its dead letters, and of its effects' dead letters, that were not replayed."""
-    replay: str | None
-    """The eventId of the newest replay of one of them."""
     name: str | None = None
     """The name in LINE of its user or group, where it is known."""
 
@@ -334,7 +317,7 @@ class Story:
 def tell(database: Database[Any], asked: str, *, text: bool = False) -> Story:
     """Return the story of the event that belongs to an id (see `tracing.event_of`).
 
-    `text` includes the text that people wrote. Raises NoSuchEvent, StoreUnavailable.
+    `text` includes the text that people wrote. Raises NotDone, StoreUnavailable.
     """
     with translated(), pymongo.timeout(READ_SECONDS):
         rows = read_one(database, event_of(database, asked))
@@ -350,38 +333,17 @@ def story_of(
 ) -> Story:
     """Return the story of these rows. Pure."""
     channel, key = rows.conversation or (None, None)
-    judged = verdict(rows, present, now=now)
     return Story(
         asked=asked,
         event_id=rows.name,
         channel=channel,
         key=key,
         what=rows.what,
-        stands=judged.stands,
-        verdict=str(judged),
+        outcome=verdict(rows, present, now=now),
         steps=steps_of(rows, text=text),
-        gaps=list(_gaps(rows)),
         related=list(_related(rows)),
         letters=[str(row["_id"]) for row in rows.all_letters if not row.get(REPLAYED_AT)],
-        replay=next((last_replay(row) for row in newest_replayed(rows)), None),
     )
-
-
-def _gaps(rows: Rows) -> Iterator[str]:
-    if not rows.in_recvq:
-        yield _("recvq does not have it: it was overwritten since, or never stored here")
-    decided = rows.is_decided
-    if not rows.runs and (decided or rows.letter is not None):
-        yield _("jobs has no run of it: overwritten since, or it never ran a handler")
-    if not decided or any(row.get("endpoint") in SENDS for row in rows.calls):
-        return
-    effects = rows.last_run.get("effects")
-    if rows.gathered_with is not None:
-        return
-    if effects == 0:
-        yield _("no call was made: the handler returned nothing")
-    elif not any((rows.calls, rows.effects, rows.letter, rows.letters, rows.timers)):
-        yield _("calls has no call of it: overwritten since, or none was made")
 
 
 def _related(rows: Rows) -> Iterator[str]:

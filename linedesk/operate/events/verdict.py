@@ -11,13 +11,13 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from linedesk.operate import processes
-from linedesk.operate.calls import reason_words, sends_of
+from linedesk.operate.calls import sends_of
 from linedesk.operate.dead_letters import explained, last_replay
 from linedesk.operate.events.rows import Present, Rows
 from linedesk.operate.format import brief, for_long
 from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
-from linedesk.runtime.language import mark, ngettext
+from linedesk.runtime.language import ngettext
 from linedesk.store.control import Pause
 from linedesk.store.documents import Document
 from linedesk.store.records.answers import AnswerState, state_of
@@ -26,28 +26,15 @@ from linedesk.store.records.effects import EFFECT_ID, SEND
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import REPLAYED_AT
 
-Stands = Literal[
-    "waits", "in hand", "given up", "replayed", "sending", "answered", "done", "unknown"
-]
 Result = Literal["answered", "waiting", "failed", "replayed", "no reply", "unknown"]
 RESULTS: tuple[Result, ...] = get_args(Result)
-RESULT_OF: dict[Stands, Result] = {
-    "waits": "waiting",
-    "in hand": "waiting",
-    "sending": "waiting",
-    "given up": "failed",
-    "replayed": "replayed",
-    "answered": "answered",
-    "done": "no reply",
-    "unknown": "unknown",
-}
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The judgement of one event."""
 
-    stands: Stands
+    result: Result
     words: str
     """Why or how, in a few words."""
     letter: str | None = None
@@ -55,25 +42,8 @@ class Verdict:
     see: str | None = None
     """The event that has the rest: its replay, or the message that it was handled with."""
 
-    @property
-    def result(self) -> Result:
-        """The same in fewer kinds, for lists."""
-        # The answer of a gathered message is that of the other one.
-        return "answered" if self.stands == "done" and self.see else RESULT_OF[self.stands]
-
-    @property
-    def result_name(self) -> str:
-        """The result, translated."""
-        return known(self.result)
-
-    @property
-    def standing(self) -> str:
-        """Where it stands, in a word or two, translated."""
-        words = {"waits": "waiting", "in hand": "in progress", "sending": mark("sending")}
-        return _(words.get(self.stands, self.stands))
-
     def __str__(self) -> str:
-        return _("{standing}: {words}").format(standing=self.standing, words=self.words)
+        return _("{standing}: {words}").format(standing=known(self.result), words=self.words)
 
 
 def verdict(rows: Rows, present: Present, *, now: datetime) -> Verdict:
@@ -82,8 +52,7 @@ def verdict(rows: Rows, present: Present, *, now: datetime) -> Verdict:
         return _given_up([rows.letter], explained(rows.letter))
     if rows.is_decided:
         return _decided(rows, present)
-    stands, words = _undecided(rows, present, now)
-    return Verdict(stands, words)
+    return Verdict(*_undecided(rows, present, now))
 
 
 def _given_up(letters: Sequence[Mapping[str, Any]], words: str) -> Verdict:
@@ -93,7 +62,7 @@ def _given_up(letters: Sequence[Mapping[str, Any]], words: str) -> Verdict:
         return Verdict("replayed", words, id_, last_replay(letter))
     if letter.get("replaying"):
         words = _("{cause}; a replay was begun and is not confirmed").format(cause=words)
-    return Verdict("given up", words, id_)
+    return Verdict("failed", words, id_)
 
 
 def newest_replayed(rows: Rows) -> list[Document]:
@@ -115,21 +84,21 @@ def _decided(rows: Rows, present: Present) -> Verdict:
     if failed := [row for row in rows.letters if not row.get(REPLAYED_AT)]:
         return _of_effects(failed)
     if waiting := [one for one in rows.effects if one.get("type") == SEND]:
-        return Verdict("sending", _in_outbox(len(waiting), rows, present))
+        return Verdict("waiting", _in_outbox(len(waiting), rows, present))
     if state_of(rows.answer) is AnswerState.WAITING:
-        return Verdict("sending", _("a button is shown, and the answer waits for a tap on it"))
+        return Verdict("waiting", _("a button is shown, and the answer waits for a tap on it"))
     sent = [row for row in rows.calls if CallRecord.from_document(row).is_sent]
     if (again := newest_replayed(rows)) and not sent:
         return _of_effects(again)
     if sent:
         return Verdict("answered", _answered(rows, sent))
     if (first := rows.gathered_with) is not None:
-        return Verdict("done", _("handled together with {event}").format(event=first), see=first)
+        return Verdict("answered", _("handled together with {event}").format(event=first), first)
     if rows.last_run.get("outcome") == "unheard":
-        return Verdict("done", _("its message was taken back, or its timer was set again"))
+        return Verdict("no reply", _("its message was taken back, or its timer was set again"))
     if event_in(rows.document).get("mode") == "standby":
-        return Verdict("done", _("nothing is carried out, because the channel was in standby"))
-    return Verdict("done", _("no message was sent"))
+        return Verdict("no reply", _("nothing is carried out, because the channel was in standby"))
+    return Verdict("no reply", _("no message was sent"))
 
 
 def event_in(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -160,45 +129,38 @@ def _took(rows: Rows, call: Mapping[str, Any]) -> float | None:
 
 
 def _in_outbox(count: int, rows: Rows, present: Present) -> str:
-    """Return that sends wait, with the reason, else with LINE's last answer."""
+    """Return that sends wait, with the reason where one is known."""
     words = ngettext(
         "one of its sends waits in the outbox", "{count} of its sends wait in the outbox", count
     ).format(count=count)
     if (why := _why(rows, present)) is not None:
         return _("{step}: {reason}").format(step=words, reason=why)
-    last = rows.calls[-1] if rows.calls else {}
-    if not last:
-        return words
-    status, reason = last.get("status"), reason_words(last)
-    if not status:
-        return _("{step}; LINE gave no answer last time").format(step=words)
-    words = _("{step}; LINE's last answer was {status}").format(step=words, status=status)
-    return _("{step} ({reason})").format(step=words, reason=reason) if reason else words
+    return words
 
 
-def _undecided(rows: Rows, present: Present, now: datetime) -> tuple[Stands, str]:
+def _undecided(rows: Rows, present: Present, now: datetime) -> tuple[Result, str]:
     if paused := present.pauses.covering(*(rows.conversation or (None, None))):
-        return "waits", _paused(paused[0], now)
+        return "waiting", _paused(paused[0], now)
     if not present.leader:
-        return "waits", _("no running dispatcher holds the lease")
+        return "waiting", _("no running dispatcher holds the lease")
     if (doing := _of(present, "threads", rows.name)) is not None:
         step, thread = known(str(doing.get("doing"))), doing.get("name")
         words = _("{step} on {thread}").format(step=step, thread=thread)
         if (time := _since(doing.get("since"), now)) is not None:
             words = _("{step} for {time}").format(step=words, time=time)
-        return "in hand", words
+        return "waiting", words
     why = _why(rows, present)
     if rows.held is not None:
         why = why or known(rows.held.get("why"))
     if rows.before:
         words = _("behind {count} others of its conversation: {reason}")
-        return "waits", words.format(count=rows.before, reason=why)
+        return "waiting", words.format(count=rows.before, reason=why)
     if why is not None:
-        return "waits", why
+        return "waiting", why
     if not rows.in_recvq:
         return "unknown", _("the rows about it are overwritten")
     tried = _tried(rows.last_run)
-    return "waits", tried or _("stored; a dispatcher reads it next, or handles it now")
+    return "waiting", tried or _("stored; a dispatcher reads it next, or handles it now")
 
 
 def _tried(run: Mapping[str, Any]) -> str | None:

@@ -147,7 +147,7 @@ function showAges() {
     node.hidden = !isStale;
     if (isStale && lostAt) node.textContent = ageNow();
   }
-  if (lostAt) offline.textContent = `✕ ${fill(TEXTS.offline, { time: clockOf(lostAt), age: ageNow(), command: offline.dataset.start })}`;
+  if (lostAt) offline.textContent = `✕ ${fill(TEXTS.offline, { time: clockOf(lostAt), age: ageNow() })}`;
 }
 
 function showUnknown() {

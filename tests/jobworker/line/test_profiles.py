@@ -18,7 +18,7 @@ from jobworker.line.gate_order import Standing, Ticket
 from jobworker.line.profiles import has_time, is_fresh, profile_of
 from jobworker.record.conversations import ConversationStore
 from linedesk import Bot
-from linedesk.operate.conversation import conversation_summary, read_conversation
+from linedesk.operate.conversation import read_conversation
 from linedesk.operate.find import by_name, find_conversation
 from linedesk.store.documents import make_document
 from linedesk.store.errors import StoreUnavailable
@@ -314,7 +314,7 @@ def test_a_name_is_found_while_the_first_handler_runs_and_is_gone_if_it_forgets(
     try:
         for user, name in ((hanako, "花"), (taro, "太")):
             id_ = f"main/{user.user_id}"
-            assert eventually(lambda name=name: [r["_id"] for r in by_name(database, name).rows])
+            assert eventually(lambda name=name: [r["_id"] for r in by_name(database, name)[0]])
             assert find_conversation(database, name, channel="main") == id_
             row = database.conversations.find_one({"_id": id_}) or {}
             assert (row["n"], row["applied"], row["data"], row["outbox"]) == (0, [], {}, {})
@@ -324,7 +324,7 @@ def test_a_name_is_found_while_the_first_handler_runs_and_is_gone_if_it_forgets(
     assert find_conversation(database, "花子", channel="main") == f"main/{hanako.user_id}"
     recorded = database.conversations.find_one({"_id": f"main/{hanako.user_id}"}) or {}
     assert (recorded["n"], len(recorded["applied"])) == (1, 1)
-    assert not by_name(database, "太").rows
+    assert not by_name(database, "太")[0]
 
 
 def test_a_name_is_kept_though_the_handler_fails_at_the_first_message(
@@ -462,10 +462,7 @@ def test_a_group_is_found_by_its_name_and_its_members_are(
     eventually(lambda: people(desk, group.chat_id).get("profile"))
     for name in ("山の会", "梅子", "松子"):
         assert find_conversation(desk.database, name, channel="main") == f"main/{group.chat_id}"
-    assert (
-        conversation_summary(read_conversation(desk.database, f"main/{group.chat_id}"))["name"]
-        == "山の会"
-    )
+    assert read_conversation(desk.database, f"main/{group.chat_id}")["name"] == "山の会"
     assert len([call for call in sim.calls_to("group_summary") if group.chat_id in call.path]) == 1
     # Without a sender the group's name belongs to no user: no event is answered by 山の会さん.
     desk.send(sim.drafts.join(group))

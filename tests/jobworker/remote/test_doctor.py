@@ -24,9 +24,9 @@ Box = Callable[..., DoctorContext]
 def box(shared_rabbitmq: RabbitMQ, tmp_path: Path) -> Iterator[Box]:
     """Machines with the users that `linedesk init --amqp` has made, each with other settings."""
     environ = {"AMQP_URL": f"amqp://127.0.0.1:{shared_rabbitmq.port}/checked"}
-    runner = CliRunner(env={**shared_rabbitmq.environ, **environ})
-    made = runner.invoke(main.linedesk, ["init", "--amqp", str(tmp_path)])
+    made = CliRunner(env=environ).invoke(main.linedesk, ["init", "--amqp", str(tmp_path)])
     assert made.exit_code == 0, made.output
+    shared_rabbitmq.control("import_definitions", str(tmp_path / "rabbitmq-definitions.json"))
     boxes: list[DoctorContext] = []
 
     def make(**given: str) -> DoctorContext:

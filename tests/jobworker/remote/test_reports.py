@@ -22,7 +22,7 @@ from tests.waiting import eventually
 
 def shown(room: Room) -> str:
     row = a_dispatcher(broker=room.desk.broker(), workers=room.desk.workers())
-    read = Read(rows=[a_desk(), row], pauses=[], calls=[], letters=[])
+    read = Read(rows=[a_desk(), row], pauses=[], calls=[])
     return "\n".join(
         line.plain for line in page_lines(sections(put_together(read, now=NOW)), WIDTH)
     )
@@ -44,10 +44,10 @@ def test_a_leader_reports_its_workers_their_jobs_and_the_broker(
         )
         document = room.says(user, "やあ")
         eventually(lambda: room.figures()["workerJobsOut"] == 1)
-        text = shown(room)
-        assert "box/0 (1, bot " in text
-        assert "1 of 4 threads busy" in text
-        assert f"main/{user.user_id}  {document['eventId']}" in text
+        assert "1 of 1 get jobs, 4 threads, 1 job out" in shown(room)
+        [worker] = room.desk.workers() or ()
+        [job] = worker["jobs"]
+        assert (job["key"], job["eventId"]) == (f"main/{user.user_id}", document["eventId"])
         may_end.set()
         room.until_quiet()
         assert room.desk._workers is not None

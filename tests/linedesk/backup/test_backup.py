@@ -28,13 +28,10 @@ from jobworker.effects import SendMethod
 from jobworker.record.conversations import ConversationStore, Decision
 from linedesk.backup.export import export_to
 from linedesk.backup.file import AS_STORED, BackupWriter, check, documents
-from linedesk.backup.queue import finish_recvq
 from linedesk.backup.restore import (
     BATCH_BYTES,
     BATCH_ROWS,
     LeaseHold,
-    RestoreOptions,
-    looked_through,
     restore,
     write,
 )
@@ -196,10 +193,8 @@ def is_free(database: Database[Any]) -> bool:
     return taken
 
 
-def restored_from(path: Path, database: Database[Any], *, recvq: str | None = None) -> None:
-    header = check(path)
-    wishes = RestoreOptions(recvq=recvq)
-    restore(database, path, header, looked_through(path, header), wishes)
+def restored_from(path: Path, database: Database[Any]) -> None:
+    restore(database, path, check(path))
 
 
 @contextmanager
@@ -393,16 +388,6 @@ def test_a_letter_on_its_way_does_not_replace_the_one_that_had_arrived(
     assert target[DEADLETTERS].find_one({"_id": "E0"})["cause"] == "?"  # type: ignore[index]
 
 
-def test_a_dry_run_prints_the_same_and_needs_no_mongodb(export: Path) -> None:
-    environ = {"MONGODB_URI": "mongodb://127.0.0.1:1/?replicaSet=rs0"}
-    arguments = ["import", "--dry-run", str(export)]
-    answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
-    assert answer.exit_code == 0
-    assert "        2  conversations\n        1  timers that wait\n" in answer.stdout
-    assert "        3  deadletters\n" in answer.stdout
-    assert "imported" not in answer.stdout
-
-
 def test_a_damaged_file_changes_nothing(run: Run, target: Database[Any], export: Path) -> None:
     export.write_bytes(export.read_bytes()[:-20])
     answer = run(target, "import", str(export), code=1)
@@ -584,56 +569,30 @@ def test_what_came_to_a_new_database_before_the_import_is_still_to_be_handled(
     assert (progress["token"], progress["after"]) == (None, None)
 
 
-def test_in_doubt_about_handled_events_the_operator_decides(
+def test_in_doubt_about_handled_events_nothing_is_imported(
     run: Run, target: Database[Any], export: Path
 ) -> None:
     store(target, hours=-1)
-    newest = store(target, hours=1)
+    store(target, hours=1)
     answer = run(target, "import", str(export), code=1)
-    assert "--recvq skip" in answer.stderr
-    assert is_free(target)
-
-    run(target, "import", str(export), "--recvq", "skip")
-    progress = target[PROGRESS].find_one()
-    assert progress is not None
-    assert (progress["token"], progress["after"], progress["passed"]) == (None, newest, 2)
-
-
-def test_a_second_try_keeps_what_the_first_has_settled_of_recvq(
-    target: Database[Any], export: Path, run: Run
-) -> None:
-    newest = store(target, hours=-1)
-    with interrupted():
-        restored_from(export, target, recvq="skip")
-    # Events after the first try are to be handled, whatever the options of the second.
-    store(target, hours=0)
-    run(target, "import", str(export), "--recvq", "skip")
-    assert target[PROGRESS].find_one()["after"] == newest  # type: ignore[index]
+    assert "`linedesk pause all`" in answer.stderr
     assert is_free(target)
 
 
 def test_a_second_try_that_is_refused_leaves_no_half_database_to_dispatchers(
     run: Run, target: Database[Any], export: Path
 ) -> None:
-    store(target, hours=-1)
     with interrupted():
-        restored_from(export, target, recvq="handle")
+        restored_from(export, target)
+    store(target, hours=-1)
     for _ in range(2):
         # Nor for a dispatcher that would find its owner dead, or wait for long.
         lease = target[LEASES].find_one({"_id": "dispatcher"})
         assert lease is not None
         assert lease["owner"].startswith("import ")
         assert lease["until"].year == 9999
-        assert "--recvq skip" in run(target, "import", str(export), code=1).stderr
+        assert "no progress shows" in run(target, "import", str(export), code=1).stderr
     assert not is_free(target)
-
-
-def test_all_of_recvq_may_be_handled_if_an_operator_says_so(
-    run: Run, target: Database[Any], export: Path
-) -> None:
-    store(target, hours=-1)
-    run(target, "import", str(export), "--recvq", "handle")
-    assert target[PROGRESS].find_one()["after"] is None  # type: ignore[index]
 
 
 def test_the_databases_own_progress_continues(
@@ -643,8 +602,7 @@ def test_the_databases_own_progress_continues(
     store(target, hours=-1)
     Progress(Committer(target), feed="changestream", epoch=1).take_over()
     target[PROGRESS].update_one({}, {"$set": {"after": handled, "passed": 1, "ring.0": handled}})
-    answer = run(target, "import", str(export), "--recvq", "skip")
-    assert "--recvq has no effect here" in answer.stderr
+    run(target, "import", str(export))
     progress = target[PROGRESS].find_one()
     assert progress is not None
     assert (progress["after"], progress["passed"]) == (handled, 1)
@@ -705,7 +663,7 @@ def test_a_timer_that_has_fired_here_since_the_export_becomes_no_letter(
     row = source[SCHEDULE].find_one({"name": "tea"})
     assert row is not None
     store(target, hours=1, name=due_event_id(row))
-    assert "1  timers past due that have fired since" in run(target, "import", str(export)).stdout
+    run(target, "import", str(export))
     assert target[DEADLETTERS].find_one({"cause": TIMER_PAST_DUE}) is None
 
 
@@ -719,11 +677,3 @@ def test_an_import_that_dies_before_it_writes_blocks_no_dispatcher(target: Datab
     assert is_free(target)
     with pytest.raises(NotImported):
         hold.begin()
-
-
-def test_an_empty_recvq_can_be_skipped_too(target: Database[Any]) -> None:
-    Progress(Committer(target), feed="changestream", epoch=1).take_over()
-    finish_recvq(target, epoch=1)
-    progress = target[PROGRESS].find_one()
-    assert progress is not None
-    assert (progress["after"], progress["passed"], len(progress["ring"])) == (None, 0, 1000)

@@ -17,8 +17,6 @@ from jobworker.effects import Send, SendMethod
 from jobworker.record.dead_letters import anew, is_sound
 from linedesk.backup.file import AS_STORED, COLLECTIONS
 from linedesk.backup.transform import (
-    MOVED_ON,
-    RANG,
     REPLACED,
     STATE_PAST_DUE,
     TIMER_PAST_DUE,
@@ -253,12 +251,6 @@ def test_a_letter_on_its_way_arrives_behind_one_that_had_arrived() -> None:
     assert found[DEADLETTERS] == [arrived, {"_id": "E1/0", **letter}]
 
 
-def test_an_effect_made_by_hand_is_kept_as_a_letter() -> None:
-    odd = [{"type": "wish"}, {"id": "x", "type": "timer"}]
-    found, _ = restored(conversations=[a_conversation(*odd)])
-    assert [letter["_id"] for letter in found[DEADLETTERS]] == [f"{ID}/7/{place_of(3, 0)}", "x"]
-
-
 # Timers.
 
 
@@ -285,10 +277,9 @@ def test_a_timer_past_due_becomes_a_letter_whose_replay_fires_it() -> None:
 
 def test_a_timer_past_due_that_fired_in_this_database_has_ended() -> None:
     rang = {"eventId": due_event_id(a_row(run_at=NOW - HOUR))}
-    found, one = restored([rang], schedule=[a_row(run_at=NOW - HOUR)])
+    found, _ = restored([rang], schedule=[a_row(run_at=NOW - HOUR)])
     assert found[SCHEDULE] == [a_row(run_at=None) | {"endedAt": NOW}]
     assert not found[DEADLETTERS]
-    assert one.became[RANG] == 1
 
 
 def test_the_time_of_a_state_has_a_cause_of_its_own() -> None:
@@ -303,7 +294,7 @@ def test_a_daily_timer_past_due_waits_for_its_next_time() -> None:
     at = datetime(2026, 11, 21, 22, 30, tzinfo=UTC)
     assert found[SCHEDULE] == [a_row(run_at=at, every=daily)]
     assert not found[DEADLETTERS]
-    assert one.became[MOVED_ON] == 1
+    assert one.became[WAITING] == 1
 
 
 @pytest.mark.parametrize(

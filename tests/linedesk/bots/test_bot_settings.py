@@ -11,7 +11,6 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from linedesk import Bot
-from linedesk.bots import reminder
 from linedesk.bots.load import read_bot_secrets, read_bot_settings
 from linedesk.launch.dispatcher import run_dispatcher
 from linedesk.runtime.logging import masking
@@ -167,28 +166,7 @@ def test_the_bot_s_own_check_has_the_last_word() -> None:
     assert refusal("times=11", bot) == ["BOT_SETTINGS: times must be 10 at most"]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("timezone=Asia/Tokio", "timezone must be a time zone such as Asia/Tokyo"),
-        ("timezone=Asia", "timezone must be a time zone such as Asia/Tokyo"),
-        ("timezone=../x", "timezone must be a time zone such as Asia/Tokyo"),
-        ("timezone=", "timezone must be a time zone such as Asia/Tokyo"),
-        ("again_seconds=0", "again_seconds must be a number above 0, at most 86400"),
-        ("again_seconds=86401", "again_seconds must be a number above 0, at most 86400"),
-        ("times=-1", "times must be a whole number, 0 to 100"),
-    ],
-)
-def test_the_reminder_refuses_settings_that_could_never_fire(text: str, words: str) -> None:
-    assert refusal(text, reminder.bot) == [f"BOT_SETTINGS: {words}"]
-
-
 def test_a_dispatcher_does_not_start_with_what_is_wrong() -> None:
-    environ = {"BOT": "linedesk.bots.reminder:bot", "BOT_SETTINGS": "times=x"}
-    with pytest.raises(SettingsError, match="BOT_SETTINGS: times must be a whole number"):
+    environ = {"BOT": "linedesk.bots.timer:bot", "BOT_SETTINGS": "times=x"}
+    with pytest.raises(SettingsError, match="BOT_SETTINGS has times, and the bot has no settings"):
         run_dispatcher(load_settings(environ))
-
-
-def test_the_reminder_takes_what_an_operator_sets() -> None:
-    told = read("timezone=Europe/Berlin, again_seconds=0.5, times=0", reminder.bot)
-    assert told == {"timezone": "Europe/Berlin", "again_seconds": 0.5, "times": 0}

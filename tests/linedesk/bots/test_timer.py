@@ -1,4 +1,4 @@
-"""The timer bot's conversation; test_real_processes.py repeats its beginning."""
+"""The timer bot's conversation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from linedesk import Bot
 from linedesk.bots import timer
 from linedesk.bots.timer import HELP, MOST_WAITING, NONE_WAITING, OUT_OF_RANGE, TOO_MANY, WELCOME
-from linedesk.testing import BotTest, People
+from linedesk.testing import BotTest
 
 MONTH = 30 * 24 * 3600
 
@@ -19,14 +19,14 @@ def bot() -> Bot:
     return timer.bot
 
 
-def test_a_number_is_acknowledged_and_answered_when_its_seconds_are_over(bot_test: People) -> None:
+def test_a_number_is_acknowledged_and_answered_when_its_seconds_are_over(bot_test: BotTest) -> None:
     assert bot_test.says("U1", "180").replies == ["180秒後にお知らせします"]
     assert bot_test.advance(170).texts == []
     assert bot_test.advance(10).pushes == ["180秒経ちました"]
     assert bot_test.advance(MONTH).texts == []
 
 
-def test_each_timer_of_a_user_fires_separately(bot_test: People) -> None:
+def test_each_timer_of_a_user_fires_separately(bot_test: BotTest) -> None:
     for number in ("60", "１８０", "60", "30"):
         bot_test.says("U1", number)
     bot_test.says("U2", "180")
@@ -36,7 +36,7 @@ def test_each_timer_of_a_user_fires_separately(bot_test: People) -> None:
     assert bot_test.advance(100).pushes == ["180秒経ちました"] * 2
 
 
-def test_a_cancel_stops_all_of_this_user_s_and_says_how_many(bot_test: People) -> None:
+def test_a_cancel_stops_all_of_this_user_s_and_says_how_many(bot_test: BotTest) -> None:
     assert bot_test.says("U1", "キャンセル").replies == [NONE_WAITING]
     for number in ("30", "60", "90"):
         bot_test.says("U1", number)
@@ -49,7 +49,7 @@ def test_a_cancel_stops_all_of_this_user_s_and_says_how_many(bot_test: People) -
     assert bot_test.says("U1", "キャンセル").replies == [NONE_WAITING]
 
 
-def test_in_a_group_the_timers_are_the_group_s(bot_test: People) -> None:
+def test_in_a_group_the_timers_are_the_group_s(bot_test: BotTest) -> None:
     assert bot_test.joins("C1").replies == [WELCOME]
     bot_test.says("U1", "60", group="C1")
     bot_test.says("U2", "90", group="C1")
@@ -59,7 +59,7 @@ def test_in_a_group_the_timers_are_the_group_s(bot_test: People) -> None:
     assert bot_test.advance(60).texts == []
 
 
-def test_anything_else_is_explained(bot_test: People) -> None:
+def test_anything_else_is_explained(bot_test: BotTest) -> None:
     assert bot_test.follows("U1").replies == [WELCOME]
     assert HELP in WELCOME
     assert bot_test.says("U1", "こんにちは").replies == [HELP]
@@ -68,7 +68,7 @@ def test_anything_else_is_explained(bot_test: People) -> None:
     assert bot_test.timers("U1") == []
 
 
-def test_a_user_who_left_gets_no_more_messages(bot_test: People) -> None:
+def test_a_user_who_left_gets_no_more_messages(bot_test: BotTest) -> None:
     bot_test.says("U1", "60")
     assert bot_test.unfollows("U1").texts == []
     assert (bot_test.timers("U1"), bot_test.data("U1")) == ([], {})

@@ -19,7 +19,7 @@ from rich.cells import cell_len
 from linedesk.commands.conversation import page
 from linedesk.commands.listing import show_page
 from linedesk.launch import main
-from linedesk.operate.conversation import ConversationView, conversation_summary
+from linedesk.operate.conversation import conversation_summary
 from linedesk.operate.format import for_long
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
@@ -82,10 +82,9 @@ last record   2026-11-22 11:10:28+00:00 (7 s ago), 2 in all
 """
 
 
-def test_the_page_of_the_reminders_user(
+def test_the_page_of_a_user_with_a_daily_timer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The data of the reminder after a user has sent 8時30分 (linedesk/bots/reminder.py)."""
     monkeypatch.setattr(
         "linedesk.commands.conversation.local", lambda moment: moment.isoformat(sep=" ")
     )
@@ -101,8 +100,8 @@ def test_the_page_of_the_reminders_user(
     )
     every = {"at": "08:30", "tz": "Asia/Tokyo"}
     timer = a_row(f"{found['_id']}/ask", runAt=ask, every=every)
-    standing = ConversationView(found, outbox=[], timers=[timer], held=[], letters=[])
-    show_page(page(conversation_summary(standing), now=recorded + timedelta(seconds=7)))
+    told = conversation_summary(found, timers=[timer])
+    show_page(page(told, now=recorded + timedelta(seconds=7)))
     assert capsys.readouterr().out == REMINDER
 
 

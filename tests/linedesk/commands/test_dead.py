@@ -251,15 +251,6 @@ def test_a_replay_into_a_pause_says_that_it_waits(run: Run, letters: Any) -> Non
     assert "waits" not in run("replay", "01S/0").stderr
 
 
-def test_a_dry_run_writes_nothing_and_tells_all(run: Run, letters: Any) -> None:
-    before = list(letters.deadletters.find())
-    told = run("replay", "--since", "9d", "--dry-run").stdout
-    assert "01S/0 " in told
-    assert "3 would be changed" in run("drop", "--since", "9d", "--dry-run").stderr
-    assert list(letters.deadletters.find()) == before
-    assert queue(letters) == []
-
-
 def test_the_replay_of_a_send_names_its_letter_and_no_more(run: Run, letters: Any) -> None:
     run("replay", "01S/0")
     (document,) = letters.recvq.find()
@@ -348,12 +339,10 @@ def test_a_drop_deletes_what_was_chosen(run: Run, letters: Any) -> None:
     assert ids(letters) == {"01S/0", "01R/0"}
 
 
-def test_replays_and_drops_are_audited_and_a_dry_run_is_not(
+def test_replays_and_drops_are_audited(
     run: Run, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUDO_USER", "hanako")
-    run("replay", "01NEW", "--dry-run")
-    run("drop", "01NEW", "--dry-run")
     run("replay", "01NEW")
     run("replay", "01R/0", code=1)
     run("drop", "01NEW")

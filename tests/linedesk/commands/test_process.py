@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from linedesk.commands.failure import KNOWN, report
 from linedesk.operate.acts import OperatorControl
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import load_settings
-from linedesk.setup.database import open_to_act, operator
+from linedesk.setup.database import open_database, operator
 from linedesk.setup.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
 from linedesk.store.control import Scope
 from linedesk.store.errors import OtherSchema, StoreUnavailable
@@ -213,7 +214,7 @@ def test_an_act_reports_within_two_seconds_that_mongodb_is_down(hanging: str) ->
         began = time.monotonic()
         with (
             pytest.raises(StoreUnavailable),
-            open_to_act(load_settings({"MONGODB_URI": uri}), app_name="tests"),
+            open_database(load_settings({"MONGODB_URI": uri}), app_name="tests", to_act=True),
         ):
             pass
         assert time.monotonic() - began < 2.0
@@ -232,18 +233,26 @@ def test_each_act_reports_that_mongodb_is_down(hanging: str) -> None:
         assert ran.stderr.startswith("linedesk: MongoDB cannot be reached")
 
 
-def test_everything_is_paused_only_after_all_was_typed(
+def test_everything_is_paused_only_with_yes(mongo_uri: str, database: Database[Any]) -> None:
+    environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
+    for options, code, paused in (((), 2, 0), (("--yes",), Exit.OK, 1)):
+        assert linedesk("pause", *options, **environ).returncode == code
+        assert database.control.count_documents({"_id": "pause"}) == paused
+
+
+def test_ctrl_c_at_a_question_ends_a_command_and_does_nothing(
     mongo_uri: str, database: Database[Any]
 ) -> None:
     environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
-    for typed, code, paused in (("yes", 1, 0), ("\x03", Exit.INTERRUPTED, 0), ("all", 0, 1)):
-        with terminal(environ, "pause") as (master, process):
-            shown = until_asked(master, process, "Type all to pause everything")
-            os.write(master, typed.encode() + b"\n" * (typed != "\x03"))
-            shown += to_the_end(master)
-            assert process.wait(20) == code, shown
-        assert database.control.count_documents({"_id": "pause"}) == paused
-        assert "Traceback" not in shown
+    letter = {"cause": "late", "lastAt": datetime.now(UTC)}
+    database.deadletters.insert_many([{"_id": id_, **letter} for id_ in ("E1/0", "E2/0")])
+    with terminal(environ, "dead", "drop", "--cause", "late") as (master, process):
+        shown = until_asked(master, process, "Drop 2 dead letters?")
+        os.write(master, b"\x03")
+        shown += to_the_end(master)
+        assert process.wait(20) == Exit.INTERRUPTED, shown
+    assert database.deadletters.count_documents({}) == 2
+    assert "Traceback" not in shown
 
 
 def test_a_pause_of_a_channel_that_no_event_has_can_be_ended(

@@ -171,11 +171,7 @@ def test_a_healthy_installation_has_no_bad_findings(doctor: Doctor, sim: linesim
         "credentials": "skip",
         "authorization": "warn",
         "rights": "skip",
-        # The test's own is smaller than the one that `linedesk init` makes.
-        "recvq": "warn",
-        "webhook": "warn",
         "public certificate": "skip",
-        "redelivery": "skip",
     }
     assert (sim.closest_starts(before) or 0) > 0.08
     assert [call.endpoint for call in sim.platform.calls.since(before)] == [
@@ -260,8 +256,8 @@ def test_a_missing_setting_stops_only_the_checks_that_need_it(
 ) -> None:
     with without_dispatcher(well):
         answer = doctor("--json", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
-    assert bad_ones(answer) == {"settings", "LINE token", "running system"}
-    assert found(answer)["recvq"]["state"] == "warn"
+    assert bad_ones(answer) == {"settings", "running system"}
+    assert found(answer)["LINE token"]["saw"] == "needs: settings"
 
 
 def test_settings_that_cannot_be_read_are_all_named(doctor: Doctor) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -106,7 +106,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 def test_once_shows_each_message_with_its_answer(played: Demo) -> None:
     text = played.output()
     assert "佐藤花子: こんにちは\n  parrot: 佐藤花子さん、はい、こんにちは、ですね。\n" in text
-    assert re.search(r"Each was answered once\. Calls of LINE began 1\d\d\.\d ms apart", text)
+    assert text.endswith("Each was answered once.\n")
     assert "\x1b" not in text
 
 
@@ -114,34 +114,17 @@ def test_once_leaves_nothing_behind(played: Demo) -> None:
     assert played.nothing_is_left(played.all_parts)
 
 
-@pytest.fixture(scope="module")
-def by_the_clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Demo]]:
-    """The conversations of the bots that live in time, played side by side."""
+def test_the_timers_demo_fires_when_the_clock_is_moved(tmp_path: Path) -> None:
     need_mongod()
-    folder = tmp_path_factory.mktemp("clock")
-    demos = {bot: Demo(folder / bot, "--once", "--bot", bot) for bot in ("timer", "reminder")}
+    demo = Demo(tmp_path / "tmp", "--once", "--bot", "timer")
     try:
-        for demo in demos.values():
-            assert demo.ended() == 0, demo.output()
-        yield demos
+        assert demo.ended() == 0, demo.output()
     finally:
-        for demo in demos.values():
-            demo.process.kill()
-            demo.process.wait()
-
-
-def test_the_timers_demo_fires_when_the_clock_is_moved(by_the_clock: Mapping[str, Demo]) -> None:
-    text = by_the_clock["timer"].output()
+        demo.process.kill()
+        demo.process.wait()
+    text = demo.output()
     assert text.count("⏰") == 2
     assert text.index("60秒経ちました") < text.index("180秒経ちました")
-
-
-def test_the_reminders_demo_asks_at_half_past_eight_and_again(
-    by_the_clock: Mapping[str, Demo],
-) -> None:
-    text = by_the_clock["reminder"].output()
-    assert re.search(r"23:30:00 UTC\n  reminder: 飲んだ？\n⏰ .* 23:40:\d\d UTC", text)
-    assert text.index("飲んだ？？") < text.index("よくできました")
 
 
 def test_it_waits_for_a_person_until_ctrl_c(running: Demo) -> None:

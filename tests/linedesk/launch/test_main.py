@@ -47,10 +47,9 @@ def refusal(*arguments: str, code: int, **environ: str) -> str:
     return answer.stderr
 
 
-def test_help_names_every_command_and_gives_examples() -> None:
+def test_help_names_every_command() -> None:
     text = CliRunner().invoke(main.linedesk, ["--help"]).output
     assert all(re.search(rf"^  {command} ", text, re.MULTILINE) for command in COMMANDS)
-    assert "linedesk demo --once" in text
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -167,12 +166,10 @@ def test_init_makes_everything_once_and_leaves_it_after(
     assert re.search(r"^recvq +made +eventId", first.stdout, re.MULTILINE)
     assert re.search(r"^recvq +was there +eventId", second.stdout, re.MULTILINE)
     assert re.search(r"^calls +capped again +also, eventId", second.stdout, re.MULTILINE)
-    assert "recvq keeps its size of 8 MB" in second.stdout
     assert "audit       rows are removed after 400 days" in first.stdout
     assert "audit       rows are removed after 30 days" in second.stdout
     age = client[unmade]["audit"].index_information()["at"]["expireAfterSeconds"]
     assert age == 30 * 24 * 3600
-    assert "keeps its size" not in first.stdout
 
 
 def test_init_caps_a_recvq_that_came_back_by_an_insert_and_keeps_what_it_holds(

@@ -1,15 +1,13 @@
-"""`/metrics`: its answers, that it waits for its port, and that it ends with its process."""
+"""`/metrics`: its answers, a port that is taken, and that it ends with its process."""
 
 from __future__ import annotations
 
 import http.client
-import logging
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
 
 import pytest
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -73,7 +71,7 @@ def test_it_serves_the_figures_those_of_the_process_and_nothing_twice(
         lines = plain.body.splitlines()
         assert "linedesk_accepted_events_total 3.0" in lines
         names = {line.split(" ")[2] for line in lines if line.startswith("# TYPE")}
-        assert {"process_resident_memory_bytes", "process_open_fds", "python_info"} <= names
+        assert {"process_resident_memory_bytes", "process_open_fds"} <= names
         assert "_created" not in plain.body
         started = next(line for line in lines if line.startswith("process_start_time_seconds"))
         assert 0 <= time.time() - float(started.split()[1]) < 86_400
@@ -123,43 +121,13 @@ def test_without_a_port_nothing_is_served() -> None:
 # --- its port, and its end --------------------------------------------------------------------
 
 
-def test_a_port_that_is_taken_is_logged_once_and_served_when_it_is_free(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    attempts: list[None] = []
-    start = metrics_server.start_http_server
-
-    def counted(*given: Any) -> Any:
-        attempts.append(None)
-        return start(*given)
-
-    monkeypatch.setattr(metrics_server, "start_http_server", counted)
-    monkeypatch.setattr(metrics_server, "RETRY_SECONDS", 0.05)
-    caplog.set_level(logging.INFO)
-    with ExitStack() as ended:
-        with socket.create_server(("127.0.0.1", 0)) as other:
-            port = other.getsockname()[1]
-            served = serve_metrics(CollectorRegistry(), "127.0.0.1", port)
-            ended.enter_context(served)
-            eventually(lambda: len(attempts) > 3)
-        eventually(lambda: answers(port))
-    logged = [one for one in caplog.records if one.name == "linedesk.runtime"]
-    assert [(one.levelname, one.getMessage()) for one in logged] == [
-        (
-            "ERROR",
-            "metrics not served, trying again host=127.0.0.1 "
-            f'port={port} reason="Address already in use"',
-        ),
-        ("INFO", f"metrics served host=127.0.0.1 port={port}"),
-    ]
-
-
-def test_a_process_that_ends_waits_for_no_free_port() -> None:
+def test_a_port_that_is_taken_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        began = time.monotonic()
-        with serve_metrics(CollectorRegistry(), "127.0.0.1", other.getsockname()[1]):
+        port = other.getsockname()[1]
+        with serve_metrics(CollectorRegistry(), "127.0.0.1", port):
             pass
-    assert time.monotonic() - began < metrics_server.JOIN_SECONDS
+    told = f'metrics not served host=127.0.0.1 port={port} reason="Address already in use"'
+    assert caplog.messages == [told]
 
 
 def test_it_ends_with_its_process_and_frees_the_port_whatever_a_client_does() -> None:

@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -15,7 +15,6 @@ import pytest
 
 import linesim
 from linedesk.launch.sim_clock import SimClock
-from linedesk.settings.settings import load_settings
 from tests.waiting import eventually
 
 NOWHERE = "http://127.0.0.1:1/sim/clock"
@@ -23,7 +22,7 @@ NOWHERE = "http://127.0.0.1:1/sim/clock"
 
 def short(url: str, **limits: float) -> SimClock:
     """A clock with short waits."""
-    return SimClock(url, **{"follow_seconds": 0.05, "pause_seconds": 0.01, **limits})
+    return SimClock(url, **{"look_seconds": 0.01, **limits})
 
 
 @pytest.fixture
@@ -132,14 +131,11 @@ def test_a_simulator_that_hangs_blocks_no_caller() -> None:
 
 
 @contextmanager
-def answering(
-    body: bytes, *, times: int = 1, asked: Callable[[str], None] = lambda path: None
-) -> Iterator[str]:
-    """A server that answers that many requests in this way, and records them; its URL."""
+def answering(body: bytes) -> Iterator[str]:
+    """A server that answers one request in this way; its URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked(self.path)
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -149,12 +145,7 @@ def answering(
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-
-        def answer() -> None:
-            for _ in range(times):
-                server.handle_request()
-
-        thread = threading.Thread(target=answer)
+        thread = threading.Thread(target=server.handle_request)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"
         thread.join(5)
@@ -166,25 +157,3 @@ def answering(
 def test_an_answer_that_is_no_clock_counts_as_none(body: bytes) -> None:
     with answering(body) as url:
         assert ahead_of(short(url)) == pytest.approx(0, abs=1)
-
-
-def test_it_waits_for_the_next_move_without_polling() -> None:
-    paths: list[str] = []
-
-    def asked(path: str) -> None:
-        paths.append(path)
-        if len(paths) == 2:
-            follower.stop()
-
-    with answering(b'{"ahead": 180.25}', times=2, asked=asked) as url:
-        follower = short(url)
-        follower.start()
-        assert eventually(lambda: follower.join(1))
-    assert paths == ["/", "/?after=180.25&wait=0.05"]
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1:9000", "localhost:9000", "[::1]:9000"])
-def test_the_setting_takes_a_clock_of_this_machine_only(host: str) -> None:
-    """Refused values are tested in tests/linedesk/settings/test_settings.py."""
-    url = f"http://{host}/sim/clock"
-    assert load_settings({"SIM_CLOCK": url}).sim_clock == url

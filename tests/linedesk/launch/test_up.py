@@ -22,7 +22,7 @@ import requests
 from pymongo.database import Database
 
 from linedesk import Bot
-from linedesk.bots.load import MOVED, load_bot
+from linedesk.bots.load import MOVED, REMOVED, load_bot
 from linedesk.launch.up import room_programs
 from linedesk.launch.worker import END_SECONDS
 from linedesk.runtime.exit_codes import Exit
@@ -353,6 +353,12 @@ def test_a_bot_is_found_in_the_working_directory_behind_all_others(
     (tmp_path / "a_bot_of_mine.py").write_text("from linedesk import Bot\n\nbot = Bot()\n")
     assert isinstance(load_bot("a_bot_of_mine:bot"), Bot)
     assert sys.path[-1] == str(tmp_path)
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_for_a_shipped_bot_that_was_removed_the_error_says_what_to_do(name: str) -> None:
+    with pytest.raises(SettingsError, match="it was removed; copy"):
+        load_bot(f"{name}:bot")
 
 
 OLD_NAMES = ("bots", *MOVED)

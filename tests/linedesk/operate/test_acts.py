@@ -11,9 +11,8 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from linedesk.operate.acts import Acts, Audit, Head, heads, newest, only
-from linedesk.operate.errors import NotDone, NotReplayed
 from linedesk.operate.processes import present_leader
-from linedesk.operate.text import known
+from linedesk.operate.text import NotDone, NotReplayed, known
 from linedesk.store.client import Client, connect
 from linedesk.store.control import Scope
 from linedesk.store.documents import Document

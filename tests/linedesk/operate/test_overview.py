@@ -19,7 +19,7 @@ from linedesk.operate.health import (
     problems_of,
     sent_words,
 )
-from linedesk.operate.history import POINTS, read_history, read_marks
+from linedesk.operate.history import POINTS, read_history
 from linedesk.operate.overview import (
     Overview,
     QuotaView,
@@ -38,7 +38,7 @@ from tests.linedesk.operate.hand import HANAKO, NOW, a_call, a_desk, a_dispatche
 
 
 def overview(*rows: Document, **read: Any) -> Overview:
-    found = {"pauses": [], "calls": [], "letters": [], **read}
+    found = {"pauses": [], "calls": [], **read}
     return put_together(Read(rows=list(rows), **found), now=NOW)
 
 
@@ -82,40 +82,6 @@ def test_latencies_are_told_by_endpoint_and_may_have_none() -> None:
     assert found["handler", ""].p99 is None
 
 
-def test_a_gate_has_the_waiting_calls_of_each_class_and_the_longest_wait() -> None:
-    waiting = {"api": {"live": 12, "chat": 1, "other": 0, "idle": 0}}
-    longest = {"api": {"live": 0.4, "chat": 9.5, "other": 0.0, "idle": 0.0}}
-    seen = overview(
-        a_dispatcher(figures={"gateClassWaiting": waiting, "gateClassLongestSeconds": longest})
-    )
-    [api, data] = seen.gates
-    assert [(one.name, one.waiting, one.longest_seconds) for one in api.classes] == [
-        ("live", 12, 0.4),
-        ("chat", 1, 9.5),
-        ("other", 0, 0.0),
-        ("idle", 0, 0.0),
-    ]
-    # An older release tells nothing of it.
-    assert {(one.waiting, one.longest_seconds) for one in data.classes} == {(0, None)}
-
-
-def test_sends_by_call_and_what_was_counted_and_refused_today_are_told() -> None:
-    carried = {
-        "/v2/bot/message/reply": {"count": 10, "sum": 36.0, "p50": 4.0},
-        "/v2/bot/message/push": {"count": 2, "sum": 5.0, "p50": 2.0},
-        "/v2/bot/message/multicast": {"count": 0},
-    }
-    seen = overview(
-        a_dispatcher(lately={"callSends": carried}, figures={"countedTodayMessages": 300}), late=3
-    )
-    assert (seen.sent.sends, seen.sent.calls) == (41, 12)
-    assert (seen.counted_today, seen.late_today) == (300, 3)
-    nothing = overview(a_dispatcher())
-    assert (nothing.sent.calls, nothing.counted_today, nothing.late_today) == (0, None, 0)
-    odd = overview(a_dispatcher(lately={"callSends": {"x": 3}}))
-    assert odd.sent.calls == 0
-
-
 def test_the_month_has_a_forecast_and_its_kinds() -> None:
     sent = {"_id": "sent", "one": {"day": 1, "today": 64, "replies": 9, "pushes": 4, "groups": 60}}
     told = {"quotaUsedMessages": 100, "quotaMessages": 101}
@@ -134,17 +100,6 @@ def test_the_month_has_a_forecast_and_its_kinds() -> None:
     no_limit = overview(a_dispatcher(figures={"quotaUsedMessages": 100})).quota
     assert no_limit == QuotaView(None, 100)
     assert not problems_of(overview(a_desk(), a_dispatcher(figures={"quotaUsedMessages": 100})))
-
-
-def test_late_replies_of_today_are_counted_from_the_dead_letters(database: Database[Any]) -> None:
-    # Noon in Japan.
-    now = datetime(2026, 11, 22, 3, tzinfo=UTC)
-    letters = [(1, "late"), (11 * 3600, "late"), (13 * 3600, "late"), (2, "quota")]
-    database.deadletters.insert_many(
-        {"_id": str(n), "lastAt": ago(seconds, now=now), "cause": cause}
-        for n, (seconds, cause) in enumerate(letters)
-    )
-    assert read_overview(database, now=now).late_today == 2
 
 
 def test_of_two_dispatchers_the_one_that_leads_is_told() -> None:
@@ -222,9 +177,6 @@ def test_a_process_that_crashed_a_thousand_times_hides_no_other(database: Databa
     database.status.insert_one(a_dispatcher(now=now, version="2.0", startedAt=now))
     seen = read_overview(database)
     assert seen.queue.documents == 7
-    assert "dispatcher started, version 2.0" in [
-        words for _, words in read_marks(database, hours=1)
-    ]
 
 
 def test_the_word_of_a_process_follows_the_age_of_its_row() -> None:
@@ -451,7 +403,6 @@ def test_dead_letters_are_counted_by_cause_until_they_are_replayed(
         ("-", 2, 2),
     ]
     assert seen.causes[0]["explained"] == "quota: the month's messages are used up"
-    assert [one["id"] for one in seen.letters] == ["2", "1", "3", "4", "0"]
     assert wrong(seen)["dead letters"] == "warn"
 
 
@@ -465,14 +416,12 @@ def test_of_very_many_dead_letters_the_newest_are_counted(
     seen = read_overview(database, now=NOW)
     # An incident of today is reported although one of last week left more letters than are counted.
     assert (seen.letters_open, seen.letters_lately) == (3, 2)
-    assert [one["id"] for one in seen.letters] == ["6", "5", "0"]
     assert wrong(seen)["dead letters"] == "warn"
 
 
-def test_an_old_letter_is_listed_behind_many_that_were_replayed(full: Database[Any]) -> None:
+def test_an_old_letter_is_counted_behind_many_that_were_replayed(full: Database[Any]) -> None:
     full.deadletters.insert_one({"_id": "old", "lastAt": ago(9 * 86400), "cause": "quota"})
     seen = read_overview(full)
-    assert [one["id"] for one in seen.letters] == ["old"]
     assert (seen.letters_open, seen.letters_lately) == (1, 0)
 
 
@@ -487,36 +436,14 @@ def test_a_database_that_is_not_initialised_is_critical_and_says_what_to_do(
     assert name_of_health(problems) == "Critical"
     assert problems[0].about == "database"
     assert "`linedesk init` makes the collections" in problems[0].do
-    # No process was ever started here, so no way of starting one is presumed.
-    assert "`linedesk up`, or by systemd" in problems[1].do
 
 
-@pytest.mark.parametrize(
-    ("how", "do"),
-    [
-        ("systemd", "`systemctl restart linedesk-dispatcher`; `systemctl status"),
-        (None, "`systemctl restart linedesk-dispatcher`; `systemctl status"),
-        ("up", "stop `linedesk up` and start it again; the output of `linedesk up` shows"),
-        ("hand", "start it again: `python -m dispatcher`; the log of the dispatcher shows"),
-    ],
-)
-def test_advice_fits_how_the_processes_were_started(how: str | None, do: str) -> None:
-    own = {} if how is None else {"startedBy": how}
-    # Of the process that is missing, or of another where it never wrote a row.
-    for rows in ([a_desk(), a_dispatcher(silent=60, **own)], [a_desk(**own)]):
-        seen = overview(*rows)
-        assert next(one for one in problems_of(seen) if one.about == "dispatcher").do.startswith(do)
-    if how in ("up", "hand"):
-        late = a_dispatcher(silent=1, figures={"nextTimerSeconds": -700}, **own)
-        seen = overview(a_desk(silent=60, **own), a_desk(2, **own), late)
-        assert len(problems_of(seen)) == 2
-        assert not any("systemctl" in one.do for one in problems_of(seen))
-
-
-def test_after_an_orderly_end_the_advice_is_to_start() -> None:
-    ended = {"state": "ended", "startedBy": "up"}
-    found = problems_of(overview(a_desk(**ended), a_dispatcher(leading=0, **ended)))
-    assert [one.do for one in found] == ["start `linedesk up`"] * 2
+def test_a_missing_process_has_one_advice_however_it_was_started() -> None:
+    advice = "`systemctl restart linedesk-dispatcher`, or restart `linedesk up`; `journalctl"
+    for rows in ([a_desk(), a_dispatcher(silent=60)], [a_desk()]):
+        found = problems_of(overview(*rows))
+        do = next(one.do for one in found if one.about == "dispatcher")
+        assert do.startswith(advice)
 
 
 # Reads.
@@ -580,8 +507,7 @@ def test_an_overview_reads_little_and_nothing_of_recvq(
     database, commands = spied
     seen = read_overview(database)
     assert seen.queue.documents == 7
-    assert [row["eventId"] for row in seen.calls[:2]] == ["999", "998"]
-    assert len(commands.sent) == 8
+    assert len(commands.sent) == 7
     assert all(next(iter(one.values())) != "recvq" for one in commands.sent)
     assert all(examined(full, one) <= MOST_EXAMINED for one in commands.sent)
     # Without a majority, a majority read would not show new rows that were written without waiting.

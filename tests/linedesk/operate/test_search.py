@@ -13,9 +13,9 @@ from pymongo.errors import OperationFailure
 
 from linedesk.operate import find
 from linedesk.operate.conversation import names_of, with_names
-from linedesk.operate.errors import NotOneConversation
 from linedesk.operate.events.story import tell
 from linedesk.operate.find import Hit, folded, scope_of, search
+from linedesk.operate.text import NotOneConversation
 from linedesk.page.format import short
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, RECVQ
 from linedesk.store.errors import UNAUTHORIZED
@@ -145,7 +145,7 @@ def test_a_result_has_its_kind_its_name_and_its_time(people: Database[Any]) -> N
             at=NOW - timedelta(days=2),
         )
     ]
-    event = Hit("event", EVENT, name="佐藤花子", what="message text", at=NOW)
+    event = Hit("event", EVENT)
     assert search(people, EVENT[:9], channel="main").hits == [event]
 
 

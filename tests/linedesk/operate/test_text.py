@@ -11,7 +11,6 @@ import pytest
 
 from linedesk.operate.text import (
     CAUSES,
-    CLASSES,
     EVENTS,
     OUTCOMES,
     SENDS,
@@ -108,7 +107,7 @@ def test_each_code_has_a_sentence_and_a_row_in_the_reference() -> None:
 
 
 def test_no_code_has_two_meanings() -> None:
-    tables = (WORDS, CLASSES, EVENTS, SENDS, CAUSES, WORKERS, OUTCOMES)
+    tables = (WORDS, EVENTS, SENDS, CAUSES, WORKERS, OUTCOMES)
     assert len(TEXTS) == sum(map(len, tables))
 
 

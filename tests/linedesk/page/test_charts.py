@@ -25,7 +25,7 @@ def row(seconds_ago: float, **figures: Any) -> dict[str, Any]:
 
 
 def overview(*rows: dict[str, Any], **read: Any) -> Overview:
-    found = {"pauses": [], "calls": [], "letters": [], **read}
+    found = {"pauses": [], "calls": [], **read}
     return put_together(Read(rows=list(rows), **found), now=datetime.now(UTC))
 
 
@@ -55,17 +55,18 @@ def test_an_axis_holds_every_value_in_round_steps() -> None:
 
 
 def test_outages_of_line_are_as_long_as_the_rows_show() -> None:
+    def outages(*rows: dict[str, Any]) -> list[tuple[int, str]]:
+        marks = charts(rows, hours=1, now=NOW)[0].marks
+        told = [(one.moment, one.label) for one in marks if "LINE" in one.label]
+        return [((NOW - at).seconds, words) for at, words in told if at is not None]
+
     fails = [row(ago, lineFails=1) for ago in (600, 590, 580)]
-    ended = charts([*fails, row(570, lineFails=0), row(10)], hours=1, now=NOW)[0].outages
-    assert [
-        ((NOW - one.since).seconds, (NOW - one.until).seconds) for one in ended if one.until
-    ] == [(600, 570)]
+    assert outages(*fails, row(570, lineFails=0), row(10)) == [(600, "LINE failed for 30 s")]
     # No dispatcher led after it, so no end is known but the last row.
-    alone = charts([*fails, row(10, lineFails=0)], hours=1, now=NOW)[0].outages
-    assert [one.until for one in alone] == [NOW - timedelta(seconds=580)]
-    lasts = charts([row(20, lineFails=1), row(10, lineFails=1)], hours=1, now=NOW)[0].outages
-    assert [(one.since, one.until) for one in lasts] == [(NOW - timedelta(seconds=20), None)]
-    assert charts([row(10, lineFails=0), row(5)], hours=1, now=NOW)[0].outages == []
+    assert outages(*fails, row(10, lineFails=0)) == [(600, "LINE failed for 20 s")]
+    refused = outages(row(20, lineFails=2), row(10, lineFails=2))
+    assert refused == [(20, "LINE refused the access token for 20 s")]
+    assert outages(row(10, lineFails=0), row(5)) == []
 
 
 # The picture.
@@ -86,6 +87,7 @@ def test_the_picture_has_states_in_words_and_signs() -> None:
         ("api", {"breakerOpen": {"api": 1}}, "bad"),
         ("api", {"tokenRefused": 1}, "bad"),
         ("outbox", {"tokenRefused": 1}, "bad"),
+        ("outbox", {"breakerOpen": {"api": 1}}, "bad"),
         ("outbox", {"oldestSendSeconds": 61.0}, "look"),
         ("outbox", {"oldestSendSeconds": 59.0}, "good"),
         ("recvq", {"lagSeconds": 11.0}, "look"),
@@ -107,7 +109,7 @@ def test_a_closed_month_shows_where_line_is() -> None:
     dispatcher = a_day.dispatcher_row()
     dispatcher["figures"]["quotaClosedSinceSeconds"] = a_day.moment(600).timestamp()
     node = placed(overview(a_day.desk_row(), dispatcher))["api"]
-    assert (node.state.name, node.note) == ("bad", "replies only")
+    assert (node.state.name, node.figure) == ("bad", "replies only")
 
 
 def test_every_problem_shows_in_a_node_of_the_picture() -> None:

@@ -124,7 +124,7 @@ def test_without_the_console_nothing_is_green_within_ten_seconds(
     is_marked_stale(page)
     banner = page.locator("#offline")
     assert "No connection to the console since" in banner.inner_text()
-    assert "start it: linedesk console." in banner.inner_text()
+    assert "start it again." in banner.inner_text()
     assert "State unknown" in page.locator("#verdict").inner_text()
     # All ages are one, and all go on.
     for _ in range(2):
@@ -200,25 +200,14 @@ def test_while_line_fails_the_page_shows_what_waits_and_the_next_try(
     assert re.search(r"Queue retention left\s+–\s+known after an hour; measured for 12 min", tiles)
     picture = page.locator(".way.wide .place.bad")
     assert picture.filter(has_text="outboxes").filter(has_text="59 to send").count() == 1
-    assert picture.filter(has_text="LINE").filter(has_text="next try in").count() == 1
+    assert picture.filter(has_text="LINE").filter(has_text="fails").count() == 1
     assert "2 answers to send" in page.locator("#waiting").inner_text()
     assert "4 calls wait" in page.locator("#line").inner_text()
     charts = page.locator("#charts")
-    assert re.search(r"LINE failed \d\d:\d\d:\d\d–\d\d:\d\d:\d\d", charts.inner_text())
+    assert re.search(r"\d\d:\d\d:\d\d LINE failed for \d+ s", charts.inner_text())
     assert "to send 59" in charts.inner_text()
-    assert charts.locator(".outage").count() == 4
     for jargon in ("breaker", "probes", "class live"):
         assert jargon not in page.locator("main").inner_text()
-
-
-def test_a_refused_token_is_not_charted_as_a_failure_of_line(open_page: Open, full: Full) -> None:
-    full.history.update_many({}, {"$set": {"lineFails": 0}})
-    refused = [a_day.moment(seconds) for seconds in (120, 110)]
-    full.history.insert_many({"at": at, "lineFails": 2} for at in refused)
-    page = open_page()
-    outages = page.locator(".outages").inner_text()
-    assert "LINE refuses the access token" in outages
-    assert "LINE failed" not in outages
 
 
 # Marks on the curves.
@@ -270,7 +259,7 @@ def test_a_killed_dispatcher_does_not_stay_working(open_page: Open, full: Full) 
 
 def test_the_page_shows_what_the_month_has_used_and_by_what(open_page: Open, full: Full) -> None:
     row = a_day.dispatcher_row()
-    row["figures"] |= {"countedTodayMessages": 12, "quotaUsedMessages": 120}
+    row["figures"] |= {"quotaUsedMessages": 120}
     row["figures"].pop("quotaMessages", None)
     full.status.replace_one({"role": "dispatcher"}, row)
     month = {
@@ -280,7 +269,6 @@ def test_the_page_shows_what_the_month_has_used_and_by_what(open_page: Open, ful
     full.leases.replace_one({"_id": month["_id"]}, month, upsert=True)
     line = open_page().locator("#line").inner_text()
     full.leases.delete_one({"_id": month["_id"]})
-    assert "12 counted messages" in line
     assert "120 this month, no limit · replies 1,200 (free), pushes 80, groups 40" in line
 
 
@@ -353,15 +341,14 @@ def test_problems_come_first_and_all_of_them_lead_somewhere(open_page: Open, ful
     assert page.title() == "▲ Warning (2) · linedesk"
     alerts = page.locator(".wrongs li")
     assert alerts.count() == 2
+    assert "too loud" in alerts.filter(has_text="paused").inner_text()
     for one in alerts.locator("a.button").all():
         target = one.get_attribute("href")
         assert page.locator(target).count() == 1 if target[0] == "#" else target.startswith("/")
     assert page.locator(".way.wide a.place").count() == 12
-    assert page.locator("#figures a[title]").count() == 8
+    assert page.locator("#figures a").count() == 8
     assert "New events are held until you resume" in alerts.filter(has_text="paused").inner_text()
-    # With its name, and without the id a second time.
-    assert alerts.filter(has_text="paused").inner_text().count("U9") == 2
-    alerts.filter(has_text="paused").get_by_role("link", name="Resume…").click()
+    alerts.filter(has_text="paused").get_by_role("link", name="Show", exact=True).click()
     page.get_by_role("button", name="Resume", exact=True).click()
     page.locator("#said").wait_for()
     assert full.control.count_documents({}) == 0
@@ -376,10 +363,11 @@ def test_a_pause_of_everything_is_one_banner(
     row = {"_id": id_, "act": "pause", "channel": channel, "key": None, "by": "hanako"}
     full.control.insert_one({**row, "why": "too loud", "at": a_day.moment(90)})
     page = open_page()
-    page.locator("#everything-paused").wait_for()
     assert page.title().startswith("✕ Critical (1)")
-    assert page.locator(".wrongs li").filter(has_text="paused").count() == 0
-    assert page.locator("main").get_by_text("too loud").count() == 1
+    assert page.locator(".wrongs li").filter(has_text="too loud").count() == 1
+    assert page.locator("#everything-paused").count() == 0
+    page.goto("/calls")
+    page.locator("#everything-paused", has_text="too loud").wait_for()
 
 
 def test_a_waiting_conversation_shows_the_time_since_its_arrival_and_the_try(
@@ -465,8 +453,6 @@ def test_in_the_picture_no_label_lies_over_a_box(open_page: Open, full: Full, si
     assert page.locator(f".way.{'tall' if size == 'phone' else 'wide'} .rate").count() >= 6
     assert page.evaluate(UNDER_A_LABEL) == []
     assert page.evaluate(WIDER_THAN_ITS_BOX) == []
-    # In the box of the spool as on its arrow.
-    assert "used just now" in page.locator("#way").inner_text()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -483,7 +469,6 @@ def test_every_action_is_on_the_screen(open_page: Open, full: Full, size: str) -
         }
     )
     page = open_page(**(PHONE if size == "phone" else {"viewport": SIZES[size]}))
-    page.locator("#words summary").click()
     assert page.evaluate(TOO_WIDE) == []
     assert page.evaluate(OUTSIDE) == []
     if size == "phone":

@@ -183,8 +183,8 @@ def test_settings_are_the_bot_s_unless_the_test_says_otherwise() -> None:
         BotTest(bot, settings={"times": -1})
 
 
-def test_a_handler_of_the_sdk_s_own_kind_is_for_the_real_stack() -> None:
-    with pytest.raises(NotHere, match="--real-stack"):
+def test_a_handler_of_the_sdk_s_own_kind_is_for_the_simulator() -> None:
+    with pytest.raises(NotHere, match="linesim"):
         BotTest(WebhookHandler("secret"))  # type: ignore[arg-type]
 
 
@@ -361,38 +361,31 @@ def test_a_message_that_is_returned_and_not_sent_is_warned_of(answer: Any) -> No
 # pytest's fixture.
 
 
-def test_the_fixture_takes_the_bot_of_the_test_or_of_the_command_line(
+def test_the_fixture_takes_the_bot_and_its_settings_from_the_test(
     pytester: pytest.Pytester,
 ) -> None:
     pytester.makepyfile(
         test_own="""
         import pytest
-        from linedesk.bots.timer import bot as timer
+        from linedesk import Bot
 
         @pytest.fixture
         def bot():
-            return timer
-
-        def test_own(bot_test):
-            assert bot_test.says("U1", "180").replies == ["180秒後にお知らせします"]
-        """,
-        test_named="""
-        import pytest
+            own = Bot(settings={"times": 1})
+            own.default()(lambda event, talk: talk.reply(str(talk.settings["times"])))
+            return own
 
         @pytest.fixture
         def bot_settings():
-            return {"again_seconds": 5.0}
+            return {"times": 5}
 
-        def test_named(bot_test):
-            assert bot_test.settings["again_seconds"] == 5.0
-            assert bot_test.says("U1", "設定教えて").replies == ["設定されてないですよ"]
+        def test_own(bot_test):
+            assert bot_test.says("U1", "?").replies == ["5"]
         """,
+        test_none="def test_none(bot_test): ...",
     )
-    quiet = ("-p", "linedesk.testing.pytest_plugin", "-W", "ignore", "-q")
-    answer = pytester.runpytest_inprocess(*quiet, "--bot=linedesk.bots.reminder:bot")
-    answer.assert_outcomes(passed=2)
-    answer = pytester.runpytest_inprocess(*quiet, "test_named.py")
-    answer.assert_outcomes(errors=1)
+    answer = pytester.runpytest_inprocess("-p", "linedesk.testing.pytest_plugin", "-W", "ignore")
+    answer.assert_outcomes(passed=1, errors=1)
     answer.stdout.fnmatch_lines(["*needs a fixture `bot`*"])
 
 
