@@ -50,8 +50,6 @@ WORDS = {
         "not sent within 3 days",
         "MongoDB refuses the write",
         "restored: ",
-        "no dead letters match",
-        " dead letters match: add --yes",
         "dead letters expire in a week",
     ),
     "pause-and-release.md": (
@@ -59,8 +57,6 @@ WORDS = {
         "new events are held until you resume",
         " is not stuck",
         "; nothing was released",
-        "nothing of it waits",
-        "no dispatcher runs, and only a dispatcher knows what waits",
     ),
     "month-quota.md": (
         "the month's messages are used up: replies only, until a reading shows room",
@@ -68,7 +64,6 @@ WORDS = {
     ),
     "capacity.md": ("of the gate's turns are used, ", "the gate lets at most "),
     "console.md": (
-        "Paused while you select text",
         "State unknown",
         "no connection",
         "pause everything",
@@ -106,7 +101,6 @@ IN_JAPANESE = {
         "すべて再開…",
         "状態不明",
         "接続なし",
-        "テキストの選択中は更新を止めています",
     ),
 }
 
