@@ -23,20 +23,16 @@ WORDS = {
         "no running dispatcher holds the lease",
         " is paused",
         " others of its conversation",
-        "stored; a dispatcher reads it next, or handles it now",
         "in the outbox",
         "a button is shown, and the answer waits for a tap on it",
         "LINE took one send",
         "handled together with ",
         "no message was sent",
-        "its message was taken back, or its timer was set again",
-        "nothing is carried out, because the channel was in standby",
         "the rows about it are overwritten",
         "waits for its turn at the gate",
         " for the month's limit, and LINE's count of this month has to be read",
         "LINE fails, and linedesk tries a single call now and then",
         "LINE refuses the access token",
-        "is on its way to LINE",
     ),
     # Causes.
     "dead-letters.md": (
@@ -52,8 +48,6 @@ WORDS = {
         "not sent within 3 days",
         "MongoDB refuses the write",
         "restored: ",
-        "no dead letters match",
-        " dead letters match: add --yes",
         "dead letters expire in a week",
     ),
     "pause-and-release.md": (
@@ -61,8 +55,6 @@ WORDS = {
         "new events are held until you resume",
         " is not stuck",
         "; nothing was released",
-        "nothing of it waits",
-        "no dispatcher runs, and only a dispatcher knows what waits",
     ),
     "month-quota.md": (
         "the month's messages are used up: replies only, until a reading shows room",
@@ -70,7 +62,6 @@ WORDS = {
     ),
     "capacity.md": ("of the gate's turns are used, ", "the gate lets at most "),
     "console.md": (
-        "Paused while you select text",
         "State unknown",
         "no connection",
         "pause everything",
@@ -83,23 +74,17 @@ WORDS = {
 IN_JAPANESE = {
     "no-answer.md": (
         "送信またはタイマー",
-        "再実行済み",
         "一時停止中",
         "件の後で待機中: ",
         "リースを持つ動作中のディスパッチャーなし",
-        "保存済み。ディスパッチャーがこれから読み取るか、処理中です",
-        "処理中",
         "件の送信が送信待ち(outbox)にあります",
         "ボタンを表示中で、応答はタップを待っています",
         "件の送信を受理",
         "とまとめて処理しました",
         "メッセージは送信していません",
-        "送信取消、または再設定されたタイマー",
-        "チャネルがスタンバイ中だったため、何も実行しません",
         "関連する記録は上書きされました",
         "ゲートで順番待ち(",
         "LINEがアクセストークンを拒否しています",
-        "LINEへ送信中",
     ),
     "console.md": (
         "重大",
@@ -112,7 +97,6 @@ IN_JAPANESE = {
         "すべて再開…",
         "状態不明",
         "接続なし",
-        "テキストの選択中は更新を止めています",
     ),
 }
 
