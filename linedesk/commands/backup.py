@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def export_command(settings: Settings, target: Path) -> None:
     """Save conversations, timers and dead letters as of one moment, while everything runs.
 
-    FILE must not exist. If FILE is a folder, the file in it is named after database and time. The
-    file contains message texts: only its owner may read it. `zcat FILE` shows it.
+    FILE must not exist, or be a folder. The file contains message texts: only its owner may read
+    it. `zcat FILE` shows it.
     """
     from linedesk.backup.export import export_database
 

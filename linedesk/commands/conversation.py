@@ -39,9 +39,6 @@ def conversation_show(own: Opened, who: str, text: bool, as_json: bool) -> None:
 
     USER is the id of a user, group or room, a unique start of the id, <channel>/<id>, or a name in
     LINE.
-
-    A change of its document in the mongo shell has to increment `n` in the same update,
-    $inc: {n: 1}; otherwise it may take effect ten seconds later.
     """
     from linedesk.commands.listing import show_page
     from linedesk.operate.conversation import read_conversation

@@ -45,12 +45,11 @@ scope_argument = click.argument("scope", required=False, metavar="[CHANNEL[/KEY]
 def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) -> None:
     """Stop processing everything, a channel or a conversation.
 
-    New events are held in order until `linedesk resume`. Answers that were decided before the pause
-    are still sent. A pause survives restarts. Later answers cost counted pushes, and above a daily
-    limit they become dead letters: the command shows the rule and what waits now.
+    New events are held in order until `linedesk resume`, also over restarts. Answers that were
+    decided before are still sent. The command shows what waits, and what late answers cost.
 
-    Without CHANNEL, or with `all`, everything is paused, which needs --yes. Name a conversation by
-    its id, by the start of its id, or by its name in LINE.
+    Without CHANNEL, or with `all`, everything is paused, which needs --yes. KEY is the id of a
+    conversation, the start of the id, or a name in LINE.
     """
     from linedesk.operate.find import is_seen, scope_of
     from linedesk.operate.pauses import COST_OF_PAUSE, read_waiting
@@ -96,8 +95,7 @@ def resume(own: Opened, scope: str | None, why: str, drop: bool, yes: bool, as_j
     """End a pause. Give the same CHANNEL or conversation as to `linedesk pause`; default: all.
 
     It shows what waits and what the answers cost, and asks on a terminal. With --drop each event
-    that was stored until now becomes a dead letter with the cause `dropped by NAME`, for example
-    because a person has answered. `linedesk dead replay` puts it back.
+    that was stored until now becomes a dead letter, which `linedesk dead replay` puts back.
     """
     from linedesk.operate.acts import OperatorControl
     from linedesk.operate.find import scope_of

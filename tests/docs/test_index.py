@@ -36,5 +36,6 @@ def test_the_japanese_index_links_to_every_page_and_to_english_ones_without_a_tw
 def test_each_page_stands_once_in_a_section(name: str) -> None:
     sections = re.split(r"^## ", (DOCS / name).read_text("utf-8"), flags=re.MULTILINE)
     for section in sections[1:]:
-        rows = re.findall(r"\]\(([^)\s]+)\) *(?:（英語）)? *\|$", section, re.MULTILINE)
+        rows = re.findall(r"^- \[.*\]\(([^)\s]+)\)(?:（英語）)?$", section, re.MULTILINE)
+        assert len(rows) > 5
         assert len(rows) == len(set(rows)), section

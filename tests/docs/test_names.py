@@ -18,7 +18,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TOP = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
 FOLDERS = (*TOP, "deploy", "scripts", "bench", "docs", "tests", "requirements")
-PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "tests" / "README.md"])
+BESIDE = ("README.md", "README.ja.md", "CONTRIBUTING.md", "tests/README.md")
+PAGES = sorted([*ROOT.glob("docs/**/*.md"), *(ROOT / name for name in BESIDE)])
 # Not ours, although something of ours has that name: MongoDB's, the SDK's, Prometheus's.
 FOREIGN = {"_id", "_headers", "_request_timeout", "_total"}
 # Names with these endings are files or units, not modules.

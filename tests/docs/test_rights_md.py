@@ -11,15 +11,19 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "collections.md"
 
 
 def table() -> Iterator[str]:
+    """A row for each user and set of actions, with the collections that have it."""
     yield "| user | where | may |"
     yield "| --- | --- | --- |"
     for user in USERS:
-        for name, actions in user.own.items():
-            yield f"| `{user.name}` | {name if name != EVERY else 'all'} | {', '.join(actions)} |"
+        where: dict[str, list[str]] = {}
+        for name, may in user.own.items():
+            where.setdefault(", ".join(may), []).append(name if name != EVERY else "all")
         if user.oplog:
-            yield f"| `{user.name}` | local.oplog.rs | {', '.join(user.oplog)} |"
+            where.setdefault(", ".join(user.oplog), []).append("local.oplog.rs")
         if user.server:
-            yield f"| `{user.name}` | the server | {', '.join(user.server)} |"
+            where.setdefault(", ".join(user.server), []).append("the server")
+        for actions, names in where.items():
+            yield f"| `{user.name}` | {', '.join(names)} | {actions} |"
 
 
 def test_the_table_of_rights_is_that_of_the_code() -> None:
