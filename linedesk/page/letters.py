@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -154,6 +155,10 @@ async def _replay(requested: RequestedAct) -> Said:
     one, first = len(replays) == 1, next(iter(replays.values()))
     words = _("replayed as {replay}") if one else _("{count} letters are replayed")
     words = words.format(replay=first, count=len(replays))
+    # The replays are confirmed, also where this cannot be read.
+    with suppress(Away):
+        if waits := await context.act(lambda: acts.waits_for(list(replays))):
+            words = _("{replayed}; it {waits}").format(replayed=words, waits=waits)
     if refused:
         raise NotDone(words, *some(refused))
     path = f"/event/{quote(first, safe='')}" if one else "/events"

@@ -102,7 +102,6 @@ def test_page_3_tests_the_bot_of_page_2(tmp_path: Path) -> None:
     learner.puts(walk.next("python", "# salon.py, in place of"), "salon")
     learner.puts(walk.next("python", "# salon.py, before"), "salon")
     runs(learner, walk)
-    runs(learner, walk)
     walk.end()
 
 

@@ -290,8 +290,6 @@ def test_the_audit_names_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=" ".join,
 )
 def test_without_an_up_each_command_says_what_to_do(tmp_path: Path, arguments: list[str]) -> None:
-    began = time.monotonic()
     ran = linedesk(*arguments, MONGODB_URI="embedded", XDG_STATE_HOME=str(tmp_path))
     assert ran.returncode == Exit.UNAVAILABLE, ran.stderr
     assert "start `linedesk up` with MONGODB_URI=embedded" in ran.stderr
-    assert time.monotonic() - began < 5

@@ -175,7 +175,7 @@ def test_a_group_is_replayed_after_a_question_that_can_be_shared(
             assert "main.py:12 in handle" in asked
             assert "and 180 more" in asked
             assert "7 more stay in the list" in asked
-            assert "linedesk dead replay --cause handler" in asked
+            assert "linedesk dead replay --cause 'handler" in asked
         assert full.recvq.count_documents({}) == 1
         # One that comes after the question does not belong to the answer.
         full.deadletters.insert_one({**letter, "_id": "01JLATER", "lastAt": a_day.moment(-1)})

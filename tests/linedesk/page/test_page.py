@@ -208,8 +208,8 @@ def test_a_cause_is_replayed_with_a_question(
 ) -> None:
     letter = a_day.letters()[0]
     full.deadletters.insert_many([{**letter, "_id": f"01JMANY{n:04d}"} for n in range(60)])
-    page = open_page("/letters?cause=handler")
-    page.get_by_role("link", name="Replay all of this cause…").click()
+    page = open_page("/letters")
+    page.get_by_role("link", name="Replay all 63…").click()
     page.get_by_text("Replay 63 dead letters?").wait_for()
     page.reload()
     page.get_by_role("button", name="Replay", exact=True).click()
