@@ -73,11 +73,11 @@ def test_places_that_were_left_are_not_kept() -> None:
 def test_thousands_of_answers_are_served_in_no_time(token_seconds: float) -> None:
     """Also if there are too many to use each token in time."""
     order, started = Order(), time.thread_time()
-    for n in range(5_000):
+    for n in range(2_000):
         entered(order, an_answer(token_seconds + n * 7919 % 10_007 / 1e4))
-    count = sum(served(order, now=n / 1000, turn_seconds=0.1) is not None for n in range(5_000))
-    assert (count, order.waiting) == (5_000, 0)
-    assert time.thread_time() - started < 10
+    count = sum(served(order, now=n / 1000, turn_seconds=0.1) is not None for n in range(2_000))
+    assert (count, order.waiting) == (2_000, 0)
+    assert time.thread_time() - started < 5
 
 
 # The next ticket.

@@ -12,8 +12,7 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from jobworker.line import profiles
-from jobworker.line.answer import LineAnswer
-from jobworker.line.profiles import has_time, profile_of
+from jobworker.line.profiles import has_time
 from linedesk import Bot
 from linedesk.operate.conversation import conversation_summary, read_conversation
 from linedesk.operate.find import by_name, find_conversation
@@ -346,17 +345,3 @@ def test_time_for_a_profile(
 ) -> None:
     accepted = NOW - timedelta(seconds=age_seconds)
     assert has_time(accepted, NOW, turns_before=before, turn_seconds=turn_seconds) is enough
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        LineAnswer(404, '{"message":"Not found"}'),
-        LineAnswer(200, "<html>"),
-        LineAnswer(200, "[]"),
-        LineAnswer(200, '{"displayName": 5, "other": "x"}'),
-        LineAnswer(200, '{"displayName": null}'),
-    ],
-)
-def test_a_refusal_or_garbage_is_a_profile_without_a_name(answer: LineAnswer) -> None:
-    assert set(profile_of(answer)) == {"at"}

@@ -40,7 +40,7 @@ from linesim.model.world import Bubble
 from tests.jobworker.test_handler_context import abandon
 from tests.jobworker.worker_harness import Room
 from tests.rows import rows_of
-from tests.sdk_bots import echo, kitchensink, multievent
+from tests.sdk_bots import echo, kitchensink
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -80,8 +80,13 @@ def test_the_destination_is_asked_once_and_only_when_a_handler_takes_it(
     room: Rooms, sim: Sim
 ) -> None:
     users = [sim.add_user(name) for name in ("花子", "太郎")]
-    asked = len(sim.calls_to("info"))
-    desk = room(SdkBot(multievent.handler))
+    asked, made = len(sim.calls_to("info")), WebhookHandler("?")
+
+    @made.add(MessageEvent)
+    def handler(event: Any, destination: Any) -> None:
+        reply(event, f"{destination}: {event.message.text}")
+
+    desk = room(SdkBot(made))
     for text in ("a", "b"):
         for user in users:
             desk.says(user, text)

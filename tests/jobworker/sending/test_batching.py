@@ -23,7 +23,7 @@ from jobworker.effects import SendMethod
 from jobworker.line import month, quota
 from jobworker.record.batches import Batches, ReadyBatch
 from jobworker.record.conversations import FIRST_NUMBER, Outbound
-from jobworker.sending.conversation_outbox import MOST_USERS, SendLimits
+from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.outbox import Outbox
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
@@ -159,7 +159,6 @@ def ways(made: Sequence[Call]) -> Counter[str]:
 def test_the_same_for_many_is_one_call_for_as_many_as_line_takes(
     database: Any, sim: Sim, calls: Any
 ) -> None:
-    assert MOST_USERS == 500
     users = friends(database, sim, 6)
     carried_out(database, sim, line={"jobworker.sending.conversation_outbox.MOST_USERS": 4})
     made = calls()

@@ -16,7 +16,6 @@ from jobworker.line.gate_order import Standing
 from jobworker.sending.conversation_outbox import (
     ConversationOutbox,
     Go,
-    MakeLetters,
     Moment,
     PendingSend,
     SendLimits,
@@ -24,7 +23,6 @@ from jobworker.sending.conversation_outbox import (
 )
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.calls import TurnClass
-from linedesk.store.records.letters import OUTCOME_UNKNOWN
 from tests.jobworker.worker_harness import a_send
 
 REPLY, PUSH, MULTICAST = SendMethod
@@ -94,14 +92,6 @@ def test_replies_travel_together_on_the_newest_token_that_lives() -> None:
     assert planned(box, TOKEN_LIFE.total_seconds() + 3).way is PUSH
 
 
-def test_pushes_to_the_own_chat_travel_on_a_reply_token_and_with_each_other() -> None:
-    box = box_of(a_push(), a_reply(), a_push())
-    call = planned(box)
-    assert (call.way, call.token, len(call.members)) == (REPLY, "t", 3)
-    call = planned(box_of(a_push(), a_push()))
-    assert (call.way, len(call.members)) == (PUSH, 2)
-
-
 @pytest.mark.parametrize("alone", [a_push("U2"), a_push(["U1"]), a_push(tried_at=NOW)])
 def test_a_send_to_another_chat_is_sent_alone_and_keeps_its_place(alone: Send) -> None:
     box = box_of(a_reply(), a_reply(), alone, a_reply(), a_push())
@@ -111,18 +101,6 @@ def test_a_send_to_another_chat_is_sent_alone_and_keeps_its_place(alone: Send) -
         ways.append((call.way, len(call.members)))
         box.remove(call.members)
     assert ways == [(REPLY, 2), (alone.way, 1), (REPLY, 2)]
-
-
-def test_a_replay_of_a_try_of_unknown_outcome_is_that_call_again() -> None:
-    tried_at = NOW - timedelta(hours=20)
-    box = box_of(a_push(tried_at=tried_at, tried_as=PUSH), a_push())
-    call = planned(box)
-    assert call == Call(tried_at, PUSH, ("place 0",), key=a_push().retry_key)
-    box.call = call
-    assert box.tried(Go(call, is_new=True), 0.0).was_tried
-    three_hours = timedelta(hours=3).total_seconds()
-    told = MakeLetters(OUTCOME_UNKNOWN, ("place 0",))
-    assert box.plan(three_hours, nothing_held) == told
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,12 @@ import pytest
 
 from jobworker.bot.talk import Talk
 from jobworker.line.client import LineClient
-from jobworker.record.conversations import ConversationStore
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from linedesk.operate.text import known
 from linedesk.store.client import Client
 from linedesk.store.documents import make_document
-from linedesk.store.errors import REFUSED_WORDS, StoreUnavailable
+from linedesk.store.errors import REFUSED_WORDS
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
@@ -55,32 +54,6 @@ def texts(sim: Sim, chat: Any) -> list[str | None]:
 def refuse_once(sim: Sim) -> None:
     """LINE refuses the next push permanently, and would accept it from then on."""
     sim.answer_next("push", 400, {"message": "The request body has 1 error(s)"})
-
-
-def test_a_send_with_a_letter_is_not_tried_by_the_successor_of_a_process_that_died_there(
-    database: Any, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user = sim.add_user("花子")
-    refuse_once(sim)
-    give_up = ConversationStore.give_up
-
-    def and_dies(self: ConversationStore, *args: Any, **more: Any) -> None:
-        give_up(self, *args, **more)
-        raise StoreUnavailable("as good as dead")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(ConversationStore, "give_up", and_dies)
-        with Room(database, sim, pushing_bot()) as first:
-            first.says(user, "?")
-            eventually(lambda: first.letters())
-    before = len(sim.calls)
-    second = room(pushing_bot(), epoch=2)
-    second.until_quiet()
-    # A replay of the letter has a new key, so any other try would be a second message.
-    assert (len(sim.calls), texts(sim, user)) == (before, [])
-    (letter,) = second.letters()
-    assert explained(letter) == "LINE refused it with 400: The request body has 1 error(s)"
-    assert (letter["attempts"], letter["effect"]["type"]) == (1, "send")
 
 
 def test_a_refusal_while_the_process_stops_is_a_letter_before_it_ends(

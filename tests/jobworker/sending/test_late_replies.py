@@ -11,24 +11,12 @@ import pytest
 from linebot.v3.webhooks import MessageEvent
 
 import linesim
-from dispatcher.conversations.conversations import Conversation
 from jobworker.bot.talk import Talk
-from jobworker.effects import SendMethod
-from jobworker.sending.conversation_outbox import (
-    LIMITS,
-    ConversationOutbox,
-    Go,
-    MakeLetters,
-    Moment,
-    PendingSend,
-    standing_of,
-)
 from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.outcomes import Outcomes
 from linedesk import Bot
-from linedesk.store.records.letters import LATE
 from linesim import Sim
-from tests.jobworker.worker_harness import SHORT_PAUSES, Room, a_send
+from tests.jobworker.worker_harness import SHORT_PAUSES, Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -61,22 +49,6 @@ def write_late(desk: Room, sim: Sim, user: Any, count: int) -> None:
 
 
 # The rules.
-
-
-def test_a_conversation_that_had_its_calls_has_more_tomorrow() -> None:
-    conversation = Conversation("main/U1")
-    box = ConversationOutbox(conversation, LIMITS, lambda box, ticket: None)
-    at = datetime(2026, 11, 23, 3, tzinfo=UTC)
-    send = a_send(to="U1", way=SendMethod.REPLY, token=None, token_from=at, at=at)
-    standing = standing_of(send, box.id, LIMITS, now=0.0, at=at)
-    box.append(PendingSend("1", send, standing, Moment(at, 0.0)))
-    conversation.late_on = TODAY
-    given_up = box.plan(0.0, lambda path: 0.0)
-    assert isinstance(given_up, MakeLetters)
-    assert given_up.cause == LATE
-    tomorrow = box.plan(86_400.0, lambda path: 0.0)
-    assert isinstance(tomorrow, Go)
-    assert tomorrow.late_on == TOMORROW
 
 
 def test_all_together_use_a_tenth_of_what_the_month_had_left_in_the_morning() -> None:

@@ -33,7 +33,7 @@ from linedesk.store.client import Client
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import WITH_OUTBOX, place_of
 from linesim import HandClock, Sim
-from tests.jobworker.worker_harness import CHANNEL, Room, a_send, outbound
+from tests.jobworker.worker_harness import CHANNEL, Room, a_send
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -492,27 +492,6 @@ def test_a_push_tried_a_day_ago_is_given_up_and_never_sent(
     (letter,) = desk.letters()
     assert (letter["_id"], explained(letter)) == (send.id, "outcome unknown for 23 hours")
     assert letter["effect"]["triedAt"] is not None, "a replay has to ask"
-
-
-def test_an_outbox_goes_out_in_the_order_of_its_record(
-    database: Any, room: Rooms, sim: Sim
-) -> None:
-    user = sim.add_user("花子")
-    rows = [
-        a_send(
-            id=f"E1/{n}", to=user.user_id, messages=[{"type": "text", "text": str(n)}],
-            retry_key=f"8a1c3b42-9f6e-4f0a-8f2b-6a1f0f6f1{n:03d}",
-        ).as_document()
-        for n in range(20)
-    ]  # fmt: skip
-    left = dict(outbound(*rows).effects)
-    database.conversations.insert_one(conversation(user.user_id, outbox=left))
-    before = len(sim.calls)
-    sim.answer_next("push", 500, accept=True)
-    desk = room(Bot(), epoch=2)
-    desk.until_quiet()
-    assert texts(sim, user) == [str(n) for n in range(20)]
-    assert [call.status for call in sim.calls[before:]] == [500, 409, 200, 200, 200]
 
 
 # Real processes, killed for real.

@@ -203,12 +203,6 @@ REPLAYED = a_send(at=ACCEPTED, tried_at=ACCEPTED - timedelta(hours=20), tried_as
     [
         pytest.param(a_send(at=ACCEPTED), ACCEPTED + timedelta(days=3), NOT_SENT, id="a push"),
         pytest.param(
-            a_send(at=ACCEPTED, way=REPLY, token=TOKEN, token_from=ACCEPTED),
-            ACCEPTED + timedelta(days=3),
-            NOT_SENT,
-            id="a reply",
-        ),
-        pytest.param(
             a_send(at=ACCEPTED),
             ACCEPTED + timedelta(days=3) - timedelta(seconds=1),
             None,
