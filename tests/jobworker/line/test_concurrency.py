@@ -192,16 +192,6 @@ def test_by_default_calls_still_never_overlap(room: Rooms, slow_sim: Sim) -> Non
     assert together(slow_sim.calls) == 1
 
 
-def test_a_conversation_has_one_call_at_a_time(room: Rooms, slow_sim: Sim) -> None:
-    user = slow_sim.add_user("花子")
-    desk = room(a_bot("push"), sim=slow_sim, threads=8, line={"concurrency": 4})
-    for n in range(10):
-        desk.says(user, str(n))
-    desk.until_quiet()
-    assert texts(slow_sim, user) == [str(n) for n in range(10)]
-    assert together(slow_sim.calls) == 1
-
-
 def holds_of(breaker: Breaker, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When it forbade calls, each time."""
     moments: list[float] = []

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dispatcher.conversations.mailbox import GiveUp
 from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
 from jobworker.record.dead_letters import anew
@@ -16,7 +15,6 @@ from linedesk import Bot
 from linedesk.operate.dead_letters import Replays, effect_again, event_again, explained, replay_name
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import unproved_try
-from linedesk.store.records.letters import RELEASED
 from linesim import Sim
 from tests.jobworker.worker_harness import Room, a_send
 
@@ -100,32 +98,15 @@ def test_a_refused_reply_is_pushed_by_its_replay_and_no_handler_runs(
     assert call.retry_key != letter["effect"]["retryKey"]
 
 
-@pytest.mark.parametrize("how", ["released", "refused by MongoDB"])
 def test_a_replay_that_is_given_up_can_be_replayed_from_its_own_letter(
-    database: Any,
-    room: Rooms,
-    sim: Sim,
-    deaths: list[BaseException | None],
-    monkeypatch: pytest.MonkeyPatch,
-    how: str,
+    database: Any, room: Rooms, sim: Sim, deaths: list[BaseException | None]
 ) -> None:
     """The first letter is removed a week after its replay."""
     user = sim.add_user("花子")
     first = given_up_by(room(a_bot(lambda event, talk: talk.reply("はい"))), sim, user)
     second = room(a_bot(forbidden), epoch=2)
     document = begun(database, first)
-    decide = second.desk.decide
-
-    def released(task: Any) -> Any:
-        if task.name == document["eventId"]:
-            task.given_up_for = GiveUp(RELEASED, 1, datetime.now(UTC))
-        return decide(task)
-
-    if how == "released":
-        monkeypatch.setattr(second.desk, "decide", released)
-    else:
-        refused = {"key": {"$ne": user.user_id}}
-        database.command("collMod", "conversations", validator=refused)
+    database.command("collMod", "conversations", validator={"key": {"$ne": user.user_id}})
     try:
         second.put_document(document)
         second.until_quiet()
