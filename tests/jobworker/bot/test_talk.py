@@ -96,12 +96,6 @@ def test_a_multicast_goes_to_one_to_five_hundred(users: list[str]) -> None:
         talk_on().multicast(users, "はい")
 
 
-def test_a_multicast_names_each_user_once() -> None:
-    talk = talk_on()
-    talk.multicast(["U2", "U3", "U2"], "はい")
-    assert talk.decision().effects[0]["to"] == ["U2", "U3"]
-
-
 def test_state_and_data_are_decided_only_where_they_change() -> None:
     talk = talk_on(stored={"state": "a", "data": {"list": [1]}})
     talk.state = "b"

@@ -18,7 +18,6 @@ from hypothesis.stateful import (
 )
 
 from jobworker.line.gate_order import (
-    MOST_LEFT_PLACES,
     SHARES,
     GateState,
     Order,
@@ -59,16 +58,6 @@ def entered(order: Order, where: float | Standing = 1.0, *, patient: bool = True
 # What it costs.
 
 
-def test_places_that_were_left_are_not_kept() -> None:
-    order = Order()
-    moved = entered(order, 1e9)
-    for number in range(10_000):
-        order.move(moved, at(-number), now=0.0)
-        assert order.cancel(entered(order, number))
-    kept = len(order._by_token) + sum(map(len, order._heaps.values()))
-    assert kept <= 4 + MOST_LEFT_PLACES
-
-
 @pytest.mark.parametrize("token_seconds", [60.0, 1e6])
 def test_thousands_of_answers_are_served_in_no_time(token_seconds: float) -> None:
     """Also if there are too many to use each token in time."""
@@ -105,18 +94,6 @@ def test_a_better_send_behind_moves_its_ticket_in_any_order_of_moves() -> None:
             order.move(pulled, move, now=0.0)
         assert pulled.standing == Standing(CHAT, 3.0, 50.0, 40.0, 40.0)
         assert [served(order), served(order)] == [pulled, before]
-
-
-def test_a_read_that_waits_counts_as_two_turns() -> None:
-    order = Order()
-    for place in (10.0, 20.0, 40.0):
-        entered(order, an_answer(place))
-    for place in (10.0, 40.0):
-        read = Ticket(an_answer(place), is_read=True)
-        order.enter(read, now=0.0, away=False)
-    entered(order, at(0.0))
-    assert order.turns_before(Ticket(an_answer(30.0))) == 2 + 2 * 2
-    assert order.turns_before(read) == 3 + 2
 
 
 TURN = 1.0

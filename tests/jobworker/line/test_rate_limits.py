@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import linesim
@@ -103,6 +103,7 @@ def test_an_endpoint_takes_so_many_a_second_and_not_all_of_them_at_once(
     assert made == pytest.approx((0.8 + 10) * calls, rel=0.01)
 
 
+@settings(deadline=None)
 @given(
     at_once=st.integers(1, 8),
     moves=st.lists(st.tuples(st.booleans(), st.floats(0.0, 0.03), st.floats(0.0, 0.2))),

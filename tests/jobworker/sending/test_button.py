@@ -225,7 +225,6 @@ class Slow:
         self.bot = Bot()
         self.may_end = threading.Event()
         self.taps: list[str] = []
-        self.fails = 0
         self.bot.default()(self._handle)
 
     def _handle(self, event: Any, talk: Talk) -> None:
@@ -234,15 +233,10 @@ class Slow:
             return
         if event.message.text[0] in "遅失":
             assert self.may_end.wait(15)
-        if self.fails:
-            self.fails -= 1
-            raise ValueError("again")
         if event.message.text[0] == "失":
             raise ValueError("never")
         talk.data["said"] = event.message.text
         talk.reply(event.message.text)
-        if event.message.text == "遅と":
-            talk.push("押しても")
 
 
 @pytest.fixture
