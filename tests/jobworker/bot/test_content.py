@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,7 @@ from linebot.v3.webhooks import (
 from pymongo.read_concern import ReadConcern
 from urllib3.util.ssl_ import create_urllib3_context
 
-from jobworker import handler_retry
-from jobworker.bot.content import ENDPOINT, TRIES, ContentDownloads, content_id
+from jobworker.bot.content import ENDPOINT, ContentDownloads, content_id
 from jobworker.bot.talk import Talk
 from jobworker.errors import (
     BotError,
@@ -35,7 +33,6 @@ from jobworker.errors import (
     ContentRefused,
     ContentTooLarge,
     ExternalContent,
-    GateClosed,
     LineAway,
     PermanentError,
 )
@@ -51,7 +48,6 @@ from linesim import Rule, Sim
 from linesim.model.faults import Cut, Drip
 from linesim.model.media import Medium
 from tests.jobworker.line.test_deadline import _tls
-from tests.jobworker.test_handler_context import abandon
 from tests.jobworker.worker_harness import Room
 from tests.rows import rows_of
 from tests.waiting import eventually
@@ -146,10 +142,6 @@ def test_it_comes_whole_under_its_name(lone: Lone, sim: Sim, tmp_path: Path) -> 
     assert lone.calls[0]["requestId"] == sim.calls_to("content")[-1].request_id
 
 
-def test_an_empty_file_is_a_file(lone: Lone, sim: Sim, tmp_path: Path) -> None:
-    assert lone.contents.fetch(sent(sim, b""), str(tmp_path / "empty")).size == 0
-
-
 def resident(name: str) -> int:
     """A figure of this process's memory in bytes, as reported by Linux."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -230,32 +222,6 @@ def test_a_refusal_is_distinguished_and_asked_once(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unsent_content_is_gone_and_unknown_content_is_not_found(
-    lone: Lone, sim: Sim, tmp_path: Path
-) -> None:
-    user = sim.add_user("花子")
-    event = sim.drafts.medium("image", user)
-    sim.drafts.unsend(event["message"]["id"], user)
-    with pytest.raises(ContentGone):
-        lone.contents.fetch(event["message"]["id"], tmp_path / "a")
-    with pytest.raises(ContentNotFound):
-        lone.contents.fetch("1?a=b", tmp_path / "a")
-    assert sim.calls[-1].endpoint == "content", "an id stays within its part of the path"
-
-
-def test_a_refused_token_stops_the_calls_and_is_no_fault_of_the_message(
-    lone: Lone, sim: Sim, tmp_path: Path
-) -> None:
-    id_ = sent(sim)
-    sim.answer_next("content", 401)
-    with pytest.raises(LineAway):
-        lone.contents.fetch(id_, tmp_path / "photo.jpg")
-    assert lone.gate.breaker.state is BreakerState.UNAUTHORIZED
-    with pytest.raises(LineAway):
-        lone.contents.fetch(id_, tmp_path / "photo.jpg")
-    assert len(lone.rows) == 1
-
-
 # Failures.
 
 
@@ -298,15 +264,6 @@ def test_a_download_interrupted_each_time_leaves_nothing_behind(
     assert to.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [to]
     assert not issubclass(ContentFailed, PermanentError)
-
-
-def test_nothing_is_left_of_what_broke_off_in_what_came_then(
-    lone: Lone, sim: Sim, tmp_path: Path
-) -> None:
-    sim.misbehave(Rule(outcome=Cut(5_000), endpoint="content", count=1))
-    sim.answer_next("content", 200, b"short")
-    assert lone.contents.fetch(sent(sim), tmp_path / "a").size == 5
-    assert (tmp_path / "a").read_bytes() == b"short"
 
 
 @contextmanager
@@ -359,23 +316,6 @@ def test_a_download_not_proved_complete_is_not_accepted(
     assert len(lone.rows) == 3
 
 
-def test_a_redirect_is_not_followed(
-    lone_at: Callable[[bytes], Lone], sim: Sim, tmp_path: Path
-) -> None:
-    head = f"HTTP/1.1 302 There\r\nLocation: {sim.url}/sim/state\r\nContent-Length: 0\r\n\r\n"
-    lone = lone_at(head.encode())
-    with pytest.raises(ContentFailed):
-        lone.contents.fetch("1", tmp_path / "a")
-
-
-def test_a_chunked_body_with_its_end_is_whole(
-    lone_at: Callable[[bytes], Lone], tmp_path: Path
-) -> None:
-    lone = lone_at(OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\n01234\r\n0\r\n\r\n")
-    got = lone.contents.fetch("1", tmp_path / "x")
-    assert got == Content(tmp_path / "x", "application/octet-stream", 5)
-
-
 def test_under_tls_the_server_has_to_prove_its_identity(
     certificate: tuple[Path, Path], database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,16 +361,15 @@ def test_a_silent_or_dripping_answer_ends_in_time(
     lone.contents.close()
 
 
-@pytest.mark.parametrize("trouble", [broken_off, failing])
 def test_downloads_that_break_open_the_data_host_s_breaker_only(
-    room: Rooms, sim: Sim, tmp_path: Path, trouble: Callable[[Sim, int], None]
+    room: Rooms, sim: Sim, tmp_path: Path
 ) -> None:
     data_base = sim.url.replace("127.0.0.1", "localhost")
     desk = room(Bot(), data_base=data_base)
     hosts = desk.desk.line.hosts
     for _ in range(4):
         hosts.data.gate.breaker.failed("another")
-    trouble(sim, 1)
+    broken_off(sim, 1)
     with pytest.raises(LineAway):
         desk.desk.line.contents.fetch(sent(sim), tmp_path / "a")
     assert hosts.data.gate.breaker.state is not BreakerState.CLOSED
@@ -452,16 +391,6 @@ def test_a_download_that_is_too_large_ends_at_its_limit(
         other.contents.fetch("1", tmp_path / "b", most_bytes=20)
     assert len(other.rows) == 1
     assert not (tmp_path / "b").exists()
-
-
-def test_a_file_that_cannot_be_written_is_no_fault_of_line_s(
-    lone: Lone, sim: Sim, tmp_path: Path
-) -> None:
-    with pytest.raises(FileNotFoundError):
-        lone.contents.fetch(sent(sim), tmp_path / "missing" / "a")
-    with pytest.raises(IsADirectoryError):
-        lone.contents.fetch(sent(sim), tmp_path)
-    assert lone.rows == []
 
 
 # Which message.
@@ -528,36 +457,6 @@ def test_a_handler_gets_a_file_that_goes_when_it_ends(room: Rooms, sim: Sim) -> 
     assert len(eventually(lambda: rows_of(desk.database.calls, **asked))) == 2
 
 
-def test_outside_of_a_handler_it_needs_a_path(lone: Lone, sim: Sim) -> None:
-    with pytest.raises(BotError, match="needs a path"):
-        lone.contents.fetch(sent(sim))
-
-
-def test_content_not_ready_or_failing_is_requested_again_by_another_try(
-    room: Rooms, sim: Sim, tmp_path: Path
-) -> None:
-    user = sim.add_user("花子")
-    sim.answer_next("content", 202, b"")
-    sim.answer_next("content", 503, times=TRIES)
-    desk = room(saving_bot(tmp_path / "v", ready_seconds=0.0), tries=1)
-    desk.send(sim.drafts.medium("video", user))
-    desk.until_quiet()
-    assert len(texts(sim, user)) == 1
-    assert desk.letters() == []
-
-
-@pytest.mark.parametrize("error", [ContentNotReady("202"), ContentFailed("503")])
-def test_content_that_line_prepares_is_tried_for_ten_minutes(error: Exception) -> None:
-    """HANDLER_TRIES would be over in seconds, and the photo of a short outage lost."""
-
-    def ends(minutes: float, *, has_sent: bool = False) -> bool:
-        first_at = datetime.now(UTC) - timedelta(minutes=minutes)
-        failure = handler_retry.raised(error, has_sent=has_sent)
-        return failure.ends_it(failures=50, tries=3, first_at=first_at)
-
-    assert [ends(0), ends(9.9), ends(10.1), ends(0, has_sent=True)] == [False, False, True, True]
-
-
 def test_missing_content_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Path) -> None:
     user = sim.add_user("花子")
     sim.answer_next("content", 410)
@@ -566,29 +465,6 @@ def test_missing_content_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Pa
     desk.until_quiet()
     (letter,) = eventually(desk.letters)
     assert (explained(letter), letter["attempts"]) == ("handler: ContentGone", 1)
-
-
-def test_a_queue_behind_a_slow_download_fails_no_waiting_handler(
-    room: Rooms, sim: Sim, tmp_path: Path
-) -> None:
-    """They leave their threads in between, and none is taken for a handler that hangs."""
-    user, runs = sim.add_user("花子"), []
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        runs.append(1)
-        talk.reply(str(talk.content(event.message, tmp_path / "photo").size))
-
-    desk = room(bot, tries=1, data_base=sim.url.replace("127.0.0.1", "localhost"))
-    gate = desk.desk.line.hosts.data.gate
-    assert gate.handler_turn_seconds == 20.0, "a third of what a handler has"
-    gate.handler_turn_seconds = 0.02
-    with gate.turn():
-        desk.send(sim.drafts.medium("image", user))
-        eventually(lambda: len(runs) > 1)
-    desk.until_quiet()
-    assert (len(texts(sim, user)), desk.letters()) == (1, [])
 
 
 def test_a_stop_ends_a_download_and_loses_nothing(room: Rooms, sim: Sim, tmp_path: Path) -> None:
@@ -606,32 +482,3 @@ def test_a_stop_ends_a_download_and_loses_nothing(room: Rooms, sim: Sim, tmp_pat
     second.put_document(document, again=True)
     second.until_quiet()
     assert len(texts(sim, user)) == 1
-
-
-def test_a_download_of_an_abandoned_handler_ends_and_frees_the_gate(
-    room: Rooms, sim: Sim, tmp_path: Path
-) -> None:
-    user, raised = sim.add_user("花子"), []
-    sim.misbehave(Rule(outcome=Drip(16, 0.02), endpoint="content", count=1))
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        try:
-            talk.content(event.message, tmp_path / "photo")
-        except GateClosed as error:
-            raised.append(error)
-            raise
-        talk.reply("はい")
-
-    desk = room(bot, data_base=sim.url.replace("127.0.0.1", "localhost"))
-    calls = len(sim.calls_to("content"))
-    desk.send(sim.drafts.medium("image", user))
-    eventually(lambda: len(sim.calls_to("content")) > calls)
-    with desk.desk.gate.turn():
-        """Sends continue meanwhile."""
-    assert abandon(desk) == 1
-    eventually(lambda: raised)
-    desk.until_quiet()
-    assert texts(sim, user) == ["はい"]
-    assert [path.name for path in tmp_path.iterdir()] == ["photo"]

@@ -14,7 +14,6 @@ from bson.int64 import Int64
 from linebot.v3.webhooks import Event
 from pydantic.v1 import BaseModel
 
-from jobworker.bot import events
 from jobworker.bot.events import UNREADABLE, make_event
 from tests.line_openapi import FILES, check_event
 
@@ -142,31 +141,3 @@ def test_with_one_change_it_is_what_the_sdk_reads_or_left_to_it(event: Json) -> 
     directly = [assert_as_the_sdk(changed) for changed in with_one_change(event)]
     assert any(directly)
     assert not all(directly)
-
-
-@pytest.mark.parametrize("broken", [None, [], "x", {}, {"type": ["message"]}, {"type": "new"}])
-def test_what_is_no_event_is_left_to_the_sdk(broken: Json) -> None:
-    with pytest.raises(UNREADABLE):
-        make_event(broken)
-
-
-def test_objects_of_two_events_are_apart() -> None:
-    one, other = make_event(SAMPLES[0]), make_event(SAMPLES[0])
-    assert one.__fields_set__ is not other.__fields_set__
-    one.timestamp = 1
-    one.source.user_id = "U-other"
-    assert_same(other, Event.from_dict(SAMPLES[0]))
-
-
-class Odd(BaseModel):
-    """As the SDK's classes, with a field that its JSON does not have."""
-
-    __properties = ["id"]
-    id: str
-    more: str | None = None
-
-
-def test_a_class_that_is_built_in_another_way_is_left_to_the_sdk() -> None:
-    make = events._maker(Odd)
-    with pytest.raises(ValueError, match="dict"):
-        make({"id": "1"})

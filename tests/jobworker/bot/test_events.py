@@ -29,9 +29,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=6,
 )
-TYPES = st.sampled_from(
-    ["message", "follow", "unfollow", "postback", "memberJoined", "beacon", "things", "module"]
-)
 
 
 def with_part(event: Any, path: list[str], value: Any) -> Any:
@@ -77,38 +74,13 @@ def test_a_follow_of_older_days_becomes_an_unknown_event() -> None:
     assert isinstance(model_of({**follow, "follow": {"isUnblocked": True}}), FollowEvent)
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.dictionaries(st.sampled_from([*TEXT, "follow", "postback", "joined"]), JSON), TYPES)
-def test_garbage_never_raises(event: dict[str, Any], kind: str) -> None:
-    model_of(event)
-    model_of({**event, "type": kind})
-
-
 PATHS = [["type"], ["source"], ["source", "type"], ["message"], ["message", "type"], ["mode"]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from([*PATHS, ["message", "text"], ["deliveryContext"], ["timestamp"]]), JSON)
 def test_garbage_in_any_place_never_raises(path: list[str], garbage: Any) -> None:
     event = with_part(TEXT, path, garbage)
     model_of(event)
     text_of(event, "message", "id")
     text_of(event, "source", "userId")
-
-
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
-        (("message", "text"), "やあ"),
-        (("message", "missing"), None),
-        (("message", "text", "deeper"), None),
-        (("timestamp",), None),
-        (("source",), None),
-    ],
-)
-def test_text_at_a_path(path: tuple[str, ...], found: str | None) -> None:
-    assert text_of(TEXT, *path) == found
-
-
-def test_an_empty_text_counts_as_none() -> None:
-    assert text_of({"replyToken": ""}, "replyToken") is None

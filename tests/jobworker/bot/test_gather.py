@@ -40,13 +40,6 @@ class Watched:
         )
 
 
-def test_one_message_waits_until_it_is_so_old() -> None:
-    one = Watched()
-    assert one.look(0.0) == Gathered(0, 2.0)
-    assert one.look(1.5) == Gathered(0, 0.5)
-    assert one.look(2.0) == Gathered(0, 0.0)
-
-
 def test_each_further_message_restarts_the_wait() -> None:
     one = Watched()
     assert one.look(1.5, message(1.5)) == Gathered(1, 2.0)
@@ -90,10 +83,6 @@ def test_a_message_that_a_predecessor_may_have_begun_waits_until_all_is_read() -
     assert one.look(0.5, is_reading=True) == Gathered(0, 1.5)
     assert one.look(0.6, message(0.1), is_reading=True) == Gathered(1, 1.4)
     assert one.look(0.7, message(0.1), message(0.2)) == Gathered(2, 0.0)
-
-
-def test_reading_that_takes_long_is_not_waited_for() -> None:
-    assert Watched(is_old=True).look(2.0, message(0.1), is_reading=True) == Gathered(1, 0.0)
 
 
 @pytest.mark.parametrize("ahead", [3600.0, 10.0])

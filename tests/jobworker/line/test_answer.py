@@ -30,11 +30,9 @@ def refused(status: int = 400, *, whole: bool = True, **body: Any) -> LineAnswer
         (refused(message="A text may say to[1], and names nothing"), [], []),
         (refused(message="The request body has 1 error(s)"), [], []),
         (refused(message=["to[1]"], details=[{"property": 1}, "to[1]"]), [], []),
-        (refused(details={"property": "to[1]"}), [], []),
         (refused(403, message=TOLD.format("to[1]")), [], []),
         (refused(whole=False, message=TOLD.format("to[1]")), [], []),
         (LineAnswer(400, "<html>"), [], []),
-        (LineAnswer(400, "[]"), [], []),
     ],
 )
 def test_the_parts_that_a_400_names(answer: LineAnswer, messages: list[int], to: list[int]) -> None:
@@ -67,13 +65,7 @@ def test_the_reason_is_the_message_and_what_it_says_of_each_property() -> None:
         ("Unknown value 'happy birthday'", "Unknown value ***"),
         ("Unknown value お誕生日おめでとう", "Unknown value ***"),
         ("https://shop.example/?q=cats is no image", "*** is no image"),
-        (
-            "The property, 'to', can't be empty, it isn't",
-            "The property, 'to', can't be empty, it isn't",
-        ),
         ("messages[0].template.actions[0].label", "messages[0].template.actions[0].label"),
-        ("x " * 200, "x " * 100 + "…"),
-        ("two\nlines", "two lines"),
         ("'it's my address' is wrong", "*** is wrong"),
         ('bad "half of a text', "bad ***"),
         ("\x1b[31mred", "***[31mred"),
@@ -98,12 +90,3 @@ def test_a_hostile_body_is_masked_in_linear_time() -> None:
         assert reason_told({"message": hostile}) is not None
         # Quadratic patterns took half a minute.
         assert time.process_time() - began < 2
-
-
-def test_many_details_are_counted_on_one_line_and_bounded_in_the_row() -> None:
-    found = reason_told(
-        {"message": "no", "details": [{"property": f"to[{n}]"} for n in range(500)]}
-    )
-    assert found is not None
-    assert len(found.details) == 10
-    assert found.words == "no: to[0]; to[1]; to[2]; 7 more"

@@ -5,7 +5,6 @@ back.
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from jobworker.bot.talk import Talk
-from jobworker.errors import GateClosed, LineAway
 from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.client import LineClient
 from jobworker.sending.conversation_outbox import SendLimits
@@ -52,29 +50,10 @@ def fails(line: Breaker, times: int, *whose: str) -> None:
         line.failed(names[n % len(names)])
 
 
-def test_four_failures_leave_it_closed(line: Breaker) -> None:
-    fails(line, 4)
-    assert (line.state, line.held_seconds()) == (BreakerState.CLOSED, 0.0)
-
-
 def test_five_failures_in_a_row_open_it(line: Breaker) -> None:
     fails(line, 5)
     assert line.state is BreakerState.OPEN
     assert 0.8 <= line.held_seconds() <= 1.0
-
-
-def test_an_answer_in_between_restarts_the_count(line: Breaker) -> None:
-    fails(line, 4)
-    line.answered()
-    fails(line, 4)
-    assert line.state is BreakerState.CLOSED
-
-
-def test_one_conversation_alone_opens_nothing(line: Breaker) -> None:
-    fails(line, 50, "U1")
-    assert line.state is BreakerState.CLOSED
-    fails(line, 1, "U2")
-    assert line.state is BreakerState.OPEN
 
 
 def test_each_failed_probe_lengthens_the_pause_up_to_a_minute(line: Breaker, now: Now) -> None:
@@ -104,26 +83,6 @@ def test_an_answered_probe_closes_it_and_the_next_pause_is_short_again(
     assert line.held_seconds() <= 1.0
 
 
-def test_it_says_once_that_it_opened_and_once_that_it_closed(
-    line: Breaker, now: Now, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    fails(line, 5)
-    for _ in range(3):
-        now.seconds += 100.0
-        line.failed("U1")
-    now.seconds += 100.0
-    line.answered()
-    line.answered()
-    assert [
-        (record.levelname, record.getMessage().split(" seconds=")[0]) for record in caplog.records
-    ] == [
-        ("WARNING", "LINE fails, only probes are sent until it answers failures=5"),
-        ("INFO", "LINE answers again, calls resume"),
-    ]
-    assert caplog.records[1].getMessage().endswith("seconds=400.0 probes=3")
-
-
 def test_a_refused_token_stops_all_at_once_with_one_error_and_a_probe_a_minute(
     line: Breaker, now: Now, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -135,24 +94,6 @@ def test_a_refused_token_stops_all_at_once_with_one_error_and_a_probe_a_minute(
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "LINE_CHANNEL_ACCESS_TOKEN" in caplog.text
     assert "restart" in caplog.text
-
-
-def test_a_failure_says_nothing_of_a_refused_token(line: Breaker, now: Now) -> None:
-    line.unauthorized()
-    now.seconds += 60.0
-    line.failed("U1")
-    assert (line.state, line.held_seconds()) == (BreakerState.UNAUTHORIZED, 60.0)
-    line.answered()
-    assert line.state is BreakerState.CLOSED
-
-
-def test_a_token_that_is_refused_while_it_is_open_is_logged_too(
-    line: Breaker, caplog: pytest.LogCaptureFixture
-) -> None:
-    fails(line, 5)
-    line.unauthorized()
-    assert line.state is BreakerState.UNAUTHORIZED
-    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
 
 
 # Calls that were under way together.
@@ -170,32 +111,6 @@ def test_calls_of_before_a_pause_count_as_one_failure(line: Breaker, now: Now) -
     assert 1.6 <= line.held_seconds() <= 2.0
 
 
-def test_an_old_answer_does_not_end_a_pause(line: Breaker, now: Now) -> None:
-    for n in range(5):
-        line.failed(f"U{n}", began=now.seconds)
-    line.answered(began=now.seconds)
-    assert line.state is BreakerState.OPEN
-    now.seconds += 1.0
-    line.answered(began=now.seconds)
-    assert line.state is BreakerState.CLOSED
-    # They do not count against the time after it, either.
-    for n in range(5):
-        line.failed(f"U{n}", began=1000.0)
-    assert line.state is BreakerState.CLOSED
-
-
-def test_many_refusals_of_the_token_are_one_and_an_old_one_still_counts_as_such(
-    line: Breaker, now: Now
-) -> None:
-    for n in range(5):
-        line.failed(f"U{n}", began=now.seconds)
-    line.unauthorized(began=now.seconds)
-    assert (line.state, line.held_seconds()) == (BreakerState.UNAUTHORIZED, 60.0)
-    now.seconds += 30.0
-    line.unauthorized(began=1000.0)
-    assert line.held_seconds() == 30.0
-
-
 # At the gate, by hand.
 
 
@@ -206,41 +121,6 @@ def hand() -> Hand:
 
 def calls(story: list[str]) -> list[str]:
     return [line for line in story if not line.startswith(("prepare", "after"))]
-
-
-def test_while_it_is_held_nothing_is_called_or_even_prepared(hand: Hand) -> None:
-    story: list[str] = []
-    hand.held_until = hand.now + 30.0
-    for n in range(3):
-        Note(hand, str(n), place=n, story=story).enter()
-    hand.advance(29.9)
-    assert story == []
-    assert not hand.steps
-
-
-def test_after_the_pause_exactly_one_is_called_the_most_urgent(hand: Hand) -> None:
-    story: list[str] = []
-    hand.held_until = hand.now + 30.0
-    for name, deadline in (("push", 90.0), ("reply", 20.0), ("late push", 95.0)):
-        entry = Note(hand, name, place=deadline, story=story)
-        # The probe fails: another pause.
-        entry.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)
-        entry.enter()
-    hand.advance(31)
-    assert calls(story) == ["call reply"]
-    hand.advance(58)
-    assert calls(story) == ["call reply"]
-    hand.advance(2)
-    assert calls(story) == ["call reply", "call push"]
-
-
-def test_a_probe_that_was_answered_lets_all_go(hand: Hand) -> None:
-    story: list[str] = []
-    hand.held_until = hand.now + 30.0
-    for n in range(3):
-        Note(hand, str(n), place=n, story=story).enter()
-    hand.advance(31)
-    assert calls(story) == ["call 0", "call 1", "call 2"]
 
 
 def test_an_impatient_ticket_is_refused_before_and_as_it_opens(hand: Hand) -> None:
@@ -259,40 +139,6 @@ def test_an_impatient_ticket_is_refused_before_and_as_it_opens(hand: Hand) -> No
     assert calls(story)[-1] == "away later profile"
     hand.advance(61)
     assert calls(story)[-1] == "call send"
-
-
-def test_a_handler_s_call_is_refused_in_its_own_words(hand: Hand) -> None:
-    hand.held_until = hand.now + 60.0
-    with pytest.raises(LineAway), hand.gate.turn():
-        pytest.fail("it called LINE")
-    assert issubclass(LineAway, GateClosed)
-    assert hand.gate.waiting == 0
-
-
-def test_a_handler_that_waits_as_it_opens_is_released(hand: Hand) -> None:
-    opening = Note(hand, "opening")
-    opening.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)
-    opening.enter()
-    ended: list[str] = []
-
-    def on_a_thread() -> None:
-        try:
-            with hand.gate.turn():
-                ended.append("called")
-        except LineAway:
-            ended.append("away")
-
-    thread = threading.Thread(target=on_a_thread)
-    thread.start()
-    eventually(lambda: hand.gate.waiting == 2)
-    hand.run()
-    thread.join(5)
-    assert ended == ["away"]
-    # The gate is free for calls after the pause.
-    following = Note(hand, "following")
-    following.enter()
-    hand.advance(61)
-    assert following.called
 
 
 def test_a_handler_may_make_the_probe(hand: Hand) -> None:

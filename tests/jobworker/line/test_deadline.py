@@ -16,8 +16,7 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError
 
 from jobworker.line import deadline
-from jobworker.line.deadline import make_timed, sent_at, within
-from tests.waiting import eventually
+from jobworker.line.deadline import make_timed, within
 
 Act = Callable[[socket.socket, threading.Event], None]
 SECONDS = 0.4
@@ -88,28 +87,6 @@ def ask(manager: urllib3.PoolManager, url: str, body: bytes = b"") -> tuple[Any,
     return got, time.monotonic() - started
 
 
-def test_an_answer_in_time_is_read(serve: Any) -> None:
-    def act(connection: socket.socket, ended: threading.Event) -> None:
-        while connection.recv(65536):
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-
-    manager, url = serve(act)
-    for _ in range(2):
-        got, _ = ask(manager, url)
-        assert (got.status, got.data) == (200, b"{}")
-
-
-def test_a_send_is_dated_on_its_thread(serve: Any) -> None:
-    def act(connection: socket.socket, ended: threading.Event) -> None:
-        while connection.recv(65536):
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-
-    manager, url = serve(act)
-    before = time.monotonic()
-    ask(manager, url, b"x")
-    assert before < sent_at() <= time.monotonic()
-
-
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
 def test_a_dripping_answer_ends_with_the_call_s_time(serve: Any, head: bytes) -> None:
     def act(connection: socket.socket, ended: threading.Event) -> None:
@@ -156,17 +133,6 @@ def test_a_handshake_that_is_never_answered_ends_in_time(monkeypatch: pytest.Mon
     manager.clear()
 
 
-def test_beyond_a_call_there_is_no_deadline(serve: Any) -> None:
-    def act(connection: socket.socket, ended: threading.Event) -> None:
-        while connection.recv(65536):
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-
-    manager, url = serve(act)
-    ask(manager, url)
-    threading.Event().wait(SECONDS)
-    assert manager.request("POST", url, retries=False, timeout=5.0).status == 200
-
-
 def test_a_name_that_does_not_resolve_blocks_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
 
@@ -182,21 +148,3 @@ def test_a_name_that_does_not_resolve_blocks_no_thread(monkeypatch: pytest.Monke
     answered.set()
     assert isinstance(got, ConnectTimeoutError)
     assert took < 1
-
-
-def test_a_connection_that_comes_too_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "CONNECT_SECONDS", 0.1)
-    goes_on = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def connect() -> socket.socket:
-            goes_on.wait(10)
-            return socket.create_connection(listener.getsockname())
-
-        assert deadline._connected(connect) is None
-        goes_on.set()
-        connection, _ = listener.accept()
-        with connection:
-            connection.settimeout(5)
-            assert connection.recv(1) == b""
-    eventually(lambda: "connecting" not in [thread.name for thread in threading.enumerate()])

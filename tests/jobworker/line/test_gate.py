@@ -124,14 +124,12 @@ class Note:
     hand: Hand
     name: str
     place: float = 0.0
-    ready: bool = True
     takes: float = 0.0
     patient: bool = True
     story: list[str] = field(default_factory=list)
     called: list[float] = field(default_factory=list)
     on_prepare: Callable[[], None] = lambda: None
     on_call: Callable[[], None] = lambda: None
-    on_after: Callable[[], None] = lambda: None
 
     def enter(self) -> Ticket:
         """Wait for a turn at the gate, as sends do."""
@@ -149,14 +147,11 @@ class Note:
         with self.hand.gate.holding(ticket):
             self.story.append(f"prepare {self.name}")
             self.on_prepare()
-            if not self.ready:
-                return
             if self.hand.gate.may_call(ticket):
                 self.hand.gate.begin(ticket)
                 self._call()
         if ticket.began is not None:
             self.story.append(f"after {self.name}")
-            self.on_after()
         elif not self.hand.gate.is_closed:
             self.enter()
 
@@ -172,28 +167,12 @@ def hand() -> Hand:
     return Hand()
 
 
-def test_the_first_entry_is_called_at_once(hand: Hand) -> None:
-    entry = Note(hand, "a")
-    entry.enter()
-    hand.run()
-    assert entry.story == ["prepare a", "call a", "after a"]
-    assert hand.gate.waiting == 0
-
-
 def test_starts_are_the_interval_apart(hand: Hand) -> None:
     entries = [Note(hand, str(n), place=n) for n in range(4)]
     for entry in entries:
         entry.enter()
     hand.advance(10)
     assert [entry.called for entry in entries] == [[100.0], [101.0], [102.0], [103.0]]
-
-
-def test_a_long_call_delays_the_next_one_to_its_end(hand: Hand) -> None:
-    long, short = Note(hand, "long", takes=2.5), Note(hand, "short", place=1)
-    long.enter()
-    short.enter()
-    hand.advance(10)
-    assert (long.called, short.called) == ([100.0], [102.5])
 
 
 def test_the_interval_counts_from_when_the_call_really_left(hand: Hand) -> None:
@@ -204,94 +183,6 @@ def test_the_interval_counts_from_when_the_call_really_left(hand: Hand) -> None:
     following.enter()
     hand.advance(10)
     assert (slow.called, following.called) == ([100.0], [101.3])
-
-
-def test_the_earliest_place_goes_first(hand: Hand) -> None:
-    story: list[str] = []
-    for name, place in (("third", 160.0), ("first", 101.0), ("second", 130.0)):
-        Note(hand, name, place=place, story=story).enter()
-    hand.advance(10)
-    assert [line for line in story if line.startswith("call")] == [
-        "call first",
-        "call second",
-        "call third",
-    ]
-
-
-def test_equal_places_are_served_as_they_came(hand: Hand) -> None:
-    story: list[str] = []
-    for name in "abc":
-        Note(hand, name, place=5.0, story=story).enter()
-    hand.advance(10)
-    assert [line for line in story if line.startswith("call")] == ["call a", "call b", "call c"]
-
-
-def test_one_that_comes_later_but_is_more_urgent_takes_the_next_turn(hand: Hand) -> None:
-    story: list[str] = []
-    for n in range(3):
-        Note(hand, str(n), place=200.0 + n, story=story).enter()
-    hand.advance(0.5)
-    Note(hand, "urgent", place=150.0, story=story).enter()
-    hand.advance(10)
-    assert [line for line in story if line.startswith("call")] == [
-        "call 0",
-        "call urgent",
-        "call 1",
-        "call 2",
-    ]
-
-
-def test_an_entry_moved_forward_is_served_at_its_new_place(hand: Hand) -> None:
-    story: list[str] = []
-    first = Note(hand, "first", place=1.0, story=story)
-    middle = Note(hand, "middle", place=50.0, story=story)
-    moved = Note(hand, "moved", place=60.0, story=story)
-    tickets = [entry.enter() for entry in (first, middle, moved)]
-    hand.gate.move(tickets[2], Standing(TurnClass.CHAT, 10.0))
-    hand.advance(10)
-    assert [line for line in story if line.startswith("call")] == [
-        "call first",
-        "call moved",
-        "call middle",
-    ]
-
-
-def test_an_entry_that_declines_uses_no_turn(hand: Hand) -> None:
-    declining = [Note(hand, str(n), place=n, ready=False) for n in range(5)]
-    willing = Note(hand, "willing", place=9)
-    for entry in (*declining, willing):
-        entry.enter()
-    hand.run()
-    assert willing.called == [100.0]
-    assert not any(entry.called for entry in declining)
-
-
-def test_a_gate_where_all_declined_serves_the_next_one(hand: Hand) -> None:
-    Note(hand, "declines", ready=False).enter()
-    hand.run()
-    later = Note(hand, "later")
-    later.enter()
-    hand.run()
-    assert later.called
-
-
-def test_a_ticket_may_enter_again_at_once_after_its_answer(hand: Hand) -> None:
-    entry = Note(hand, "a")
-    entry.on_after = lambda: entry.enter() if len(entry.called) < 3 else None
-    entry.enter()
-    hand.advance(10)
-    assert entry.called == [100.0, 101.0, 102.0]
-
-
-def test_without_a_fresh_lease_nothing_is_even_prepared(hand: Hand) -> None:
-    hand.fresh = False
-    entry = Note(hand, "a")
-    entry.enter()
-    hand.advance(5)
-    assert entry.story == []
-    hand.fresh = True
-    hand.advance(1)
-    assert entry.story == ["prepare a", "call a", "after a"]
 
 
 def test_a_lease_lost_while_preparing_stops_the_call(hand: Hand) -> None:
@@ -305,31 +196,6 @@ def test_a_lease_lost_while_preparing_stops_the_call(hand: Hand) -> None:
     hand.advance(1)
     assert len(entry.called) == 1
     assert entry.story.count("after a") == 1
-
-
-def test_an_interval_of_nothing_calls_one_after_the_other() -> None:
-    hand = Hand(0.0)
-    entries = [Note(hand, str(n), place=n) for n in range(50)]
-    for entry in entries:
-        entry.enter()
-    hand.run()
-    assert all(entry.called == [100.0] for entry in entries)
-
-
-def test_a_closed_gate_calls_nothing(hand: Hand) -> None:
-    entry = Note(hand, "a")
-    hand.gate.close()
-    entry.enter()
-    hand.advance(5)
-    assert not entry.called
-
-
-def test_turns_take_as_long_as_the_calls_of_late(hand: Hand) -> None:
-    assert hand.gate.turn_seconds == 1.0
-    for n in range(60):
-        Note(hand, str(n), takes=3.0).enter()
-    hand.advance(300)
-    assert 2.9 < hand.gate.turn_seconds <= 3.0
 
 
 # With real threads.
@@ -477,42 +343,6 @@ def test_never_more_calls_at_once_than_may_be_and_never_too_close(
     assert min(b - a for a, b in itertools.pairwise(starts)) >= interval_seconds
 
 
-def test_a_saturated_gate_uses_its_turns(real: Callable[..., Real]) -> None:
-    room = real(0.02)
-    line = room.line
-    for n in range(50):
-        Caller(line, str(n), n).enter()
-    eventually(lambda: len(line.starts) == 50)
-    took = line.starts[-1] - line.starts[0]
-    assert line.closest >= 0.02
-    # Twice as long if each second turn were lost; a busy machine takes some time of its own.
-    assert took <= 80 * 0.02
-    assert line.names == [str(n) for n in range(50)]
-
-
-def test_a_thread_that_waits_for_its_turn_is_served_in_the_same_order(
-    real: Callable[..., Real],
-) -> None:
-    room = real(0.05)
-    line = room.line
-    now = time.monotonic()
-    Caller(line, "first", now, takes=0.05).enter()
-    eventually(lambda: line.names)
-
-    def on_a_thread() -> None:
-        with room.gate.turn(), line.called("thread"):
-            pass
-
-    thread = threading.Thread(target=on_a_thread)
-    thread.start()
-    eventually(lambda: room.gate.waiting == 1)
-    Caller(line, "can wait", now + 3600).enter()
-    Caller(line, "urgent", now + 1).enter()
-    thread.join(5)
-    eventually(lambda: len(line.names) == 4)
-    assert line.names == ["first", "urgent", "thread", "can wait"]
-
-
 class Running:
     """The dispatcher's side of a handler's call."""
 
@@ -578,28 +408,6 @@ def test_closing_releases_the_threads_that_wait(real: Callable[..., Real]) -> No
     for thread in threads:
         thread.join(5)
     assert refused == ["refused"] * 4
-
-
-def test_a_ticket_that_was_taken_back_uses_no_turn(hand: Hand) -> None:
-    gone, stays = Note(hand, "gone"), Note(hand, "stays", place=1)
-    ticket = gone.enter()
-    stays.enter()
-    assert hand.gate.cancel(ticket)
-    assert hand.gate.waiting == 1
-    hand.run()
-    assert (gone.story, stays.called) == ([], [100.0])
-
-
-def test_a_thread_that_gave_up_is_passed_over(
-    real: Callable[..., Real], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gate_module, "TURN_SECONDS", 0.01)
-    room = real(0.0)
-    line = room.line
-    with room.gate.turn(), pytest.raises(GateClosed), room.gate.turn():
-        pass
-    Caller(line, "next", time.monotonic() + 3600).enter()
-    eventually(lambda: line.names == ["next"])
 
 
 def test_a_thread_that_is_sent_away_as_it_gives_up_does_not_call(

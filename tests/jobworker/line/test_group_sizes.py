@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import linesim
-from jobworker.errors import LineError, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.group_sizes import GroupSizes
 from linedesk.operate.overview import Sent, sent_in
@@ -70,14 +69,6 @@ def stored(database: Any) -> dict[str, Any]:
     return database[LEASES].find_one({"_id": sent_id(datetime.now(UTC))}) or {}
 
 
-def test_users_alone_cost_no_question(database: Any, sim: Sim) -> None:
-    with Room(database, sim, a_bot()) as desk:
-        desk.says(sim.add_user("花子"), "一")
-        desk.until_quiet()
-    assert sim.platform.quota.used == 1
-    assert asked(sim) == 0
-
-
 def test_a_restart_loses_and_doubles_nothing_of_the_count(database: Any, sim: Sim) -> None:
     group = a_group(sim, 5)
     user = sim.add_user("花子")
@@ -113,51 +104,13 @@ def test_a_push_is_sent_without_a_count_and_is_one(
     assert sent_in(eventually(lambda: stored(database))).groups == 2
 
 
-class Asked:
-    """LINE's endpoint, and the sizes that ask it by hand."""
-
-    def __init__(self) -> None:
-        self.now = EVENING
-        self.answer: int | LineError | str = 20
-        self.paths: list[str] = []
-        self.sizes = GroupSizes(self._get, now=lambda: self.now)
-
-    def _get(self, path: str, *parts: str, **_: Any) -> LineAnswer:
-        self.paths.append(path.format(*parts))
-        if isinstance(self.answer, LineError):
-            raise self.answer
-        return LineAnswer(200, json.dumps({"count": self.answer}))
-
-    def push(self, **later: float) -> int | None:
-        """The people that a push reaches after that time, as far as known."""
-        self.now += timedelta(**later)
-        if self.sizes.is_due(GROUP):
-            self.sizes.ask(GROUP)
-        return self.sizes.people(GROUP)
-
-
 def test_a_group_that_loses_members_counts_fewer_from_the_next_day_in_japan() -> None:
-    line = Asked()
-    assert line.push() == 20
-    line.answer = 3
-    assert line.push(minutes=59) == 20
-    assert line.push(minutes=2) == 3
-    assert line.paths == [f"/v2/bot/group/{GROUP}/members/count"] * 2
-
-
-@pytest.mark.parametrize("failure", [OutcomeUnknown("no answer"), "many"])
-def test_without_an_answer_the_last_count_stays_and_line_is_asked_again(failure: Any) -> None:
-    line = Asked()
-    assert line.push() == 20
-    line.answer = failure
-    assert line.push(hours=2) == 20
-    assert line.push(minutes=9) == 20
-    assert len(line.paths) == 2
-    line.answer = 21
-    assert line.push(minutes=2) == 21
-
-
-def test_users_and_lists_of_users_are_never_asked_for() -> None:
-    line = Asked()
-    assert not any(line.sizes.is_due(to) for to in ("U1", ["U1", "U2"], None, ""))
-    assert line.sizes.people(["U1"]) is None
+    answers = [LineAnswer(200, json.dumps({"count": people})) for people in (20, 3)]
+    now, counted = EVENING, []
+    sizes = GroupSizes(lambda *path, **more: answers.pop(0), now=lambda: now)
+    for minutes in (0, 59, 2):
+        now += timedelta(minutes=minutes)
+        if sizes.is_due(GROUP):
+            sizes.ask(GROUP)
+        counted.append(sizes.people(GROUP))
+    assert counted == [20, 20, 3]

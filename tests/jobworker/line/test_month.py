@@ -88,34 +88,6 @@ def test_the_table_of_states(state: MonthState, act: str, then: MonthState) -> N
     assert quota.left == 0 or not is_closed
 
 
-def test_neither_a_refusal_nor_a_used_up_count_closes_the_month_alone() -> None:
-    assert not a_month("refused").quota(NOW).is_closed
-    month = a_month("begins", "none")
-    assert month.quota(NOW) == MonthlyQuota(500, 500, is_closed=False)
-    # The reading had begun before the refusal, and says nothing of it.
-    assert a_month("begins", "refused", "none").state is REFUSED
-
-
-def test_a_closed_month_opens_when_the_plan_is_raised() -> None:
-    month = a_month("refused", "begins", "none", "begins")
-    month.told(1_000, 500, NOW)
-    assert month.quota(NOW) == MonthlyQuota(1_000, 500)
-    assert month.quota(NOW).left == 500
-    month = a_month("refused", "begins", "none", "begins")
-    month.told(None, 500, NOW)
-    assert month.quota(NOW) == MonthlyQuota(None, 500)
-    assert month.quota(NOW).left is None
-
-
-def test_more_used_than_allowed_is_nothing_left() -> None:
-    month = a_month("refused", "begins")
-    month.told(200, 260, NOW)
-    assert (month.state, month.quota(NOW).left) == (CLOSED, 0)
-    month = a_month("begins")
-    month.told(200, 260, NOW)
-    assert (month.state, month.quota(NOW).left) == (OPEN, 0)
-
-
 # The rest of the month.
 
 
@@ -136,25 +108,6 @@ def test_sends_since_the_reading_are_counted_down() -> None:
     assert month.quota(NOW).left == 70
 
 
-def test_a_reading_that_fails_leaves_what_is_known() -> None:
-    month = a_month("begins", "room")
-    month.paid(1, NOW)
-    month.begin(NOW)
-    month.paid(1, NOW)
-    month.failed(NOW)
-    assert month.quota(NOW) == MonthlyQuota(500, 501)
-
-
-def test_old_figures_are_forgotten_but_not_those_of_a_closed_month() -> None:
-    month = a_month("begins", "room")
-    month.forget()
-    assert month.quota(NOW) == MonthlyQuota(None, None)
-    assert month.quota(NOW).left is None
-    month = a_month("refused", "begins", "none")
-    month.forget()
-    assert month.quota(NOW) == MonthlyQuota(500, 500, is_closed=True)
-
-
 # The month ends at midnight in Japan.
 
 
@@ -169,26 +122,6 @@ def test_a_new_month_begins_at_midnight_in_japan() -> None:
     assert month.quota(midnight) == MonthlyQuota(500, 0)
 
 
-def test_a_reading_across_the_end_of_the_month_says_nothing() -> None:
-    month = a_month("refused", "begins")
-    month.told(500, 500, NEXT_MONTH)
-    assert month.state is OPEN
-    assert month.quota(NEXT_MONTH) == MonthlyQuota(None, None)
-
-
-def test_a_clock_that_is_set_back_into_the_former_month_costs_one_refused_push() -> None:
-    month = Month()
-    month.refused(NEXT_MONTH)
-    month.begin(NEXT_MONTH)
-    month.told(500, 500, NEXT_MONTH)
-    assert month.quota(NEXT_MONTH).is_closed
-    assert not month.quota(NOW).is_closed
-    assert not month.quota(NEXT_MONTH).is_closed
-    # Within a month it changes nothing.
-    month = a_month("refused", "begins", "none")
-    assert month.quota(NOW - timedelta(days=20)).is_closed
-
-
 @pytest.mark.parametrize(
     ("acts", "at", "seconds"),
     [
@@ -198,8 +131,6 @@ def test_a_clock_that_is_set_back_into_the_former_month_costs_one_refused_push()
         (("refused", "begins"), NOW, SOON_SECONDS),
         # Ten minutes, but no later than midnight in Japan.
         ((), datetime(2027, 1, 31, 14, 55, tzinfo=UTC), 300),
-        ((), datetime(2027, 7, 10, 14, 59, 59, 999_000, tzinfo=UTC), 1),
-        ((), datetime(2027, 7, 10, 15, 0, tzinfo=UTC), EVERY_SECONDS),
     ],
 )
 def test_when_it_is_read_next(acts: tuple[str, ...], at: datetime, seconds: float) -> None:
@@ -211,13 +142,6 @@ def test_when_it_is_read_next(acts: tuple[str, ...], at: datetime, seconds: floa
 
 def answer(told: Any) -> LineAnswer:
     return LineAnswer(200, json.dumps(told))
-
-
-def test_the_limit_and_the_count_are_those_of_line() -> None:
-    assert limit_in(answer({"type": "limited", "value": 500})) == 500
-    assert limit_in(answer({"type": "none"})) is None
-    assert limit_in(answer({"type": "none", "value": 500})) is None
-    assert used_in(answer({"totalUsage": 0})) == 0
 
 
 GARBAGE = [

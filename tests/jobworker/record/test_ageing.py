@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 from pymongo.database import Database
-from pymongo.errors import OperationFailure
 
-from jobworker.record import dead_letters
 from jobworker.record.dead_letters import NOTICE, Ageing
 from linedesk.operate.dead_letters import Replays, event_again, replay_name
 from linedesk.store.documents import AUDIT, DEADLETTERS
-from linedesk.store.errors import UNAUTHORIZED
 
 DAYS = 90
 
@@ -77,32 +74,3 @@ def test_a_longer_age_and_a_replay_keep_a_letter(letters: Database[Any]) -> None
     again = event_again(letter, name=replay_name(letter), now=datetime.now(UTC))
     assert Replays(letters).put(letter, again)
     assert expiring(letters) == {}
-
-
-def test_more_than_an_audit_row_holds_are_announced_by_the_next_looks(
-    database: Database[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dead_letters, "MOST_AT_ONCE", 2)
-    database[DEADLETTERS].insert_many([a_letter(f"E{n}", days=100) for n in range(5)])
-    ageing = Ageing(database, days=DAYS)
-    for _ in range(5):
-        ageing.look()
-    assert len(expiring(database)) == 5
-    assert [len(row["on"]) for row in database[AUDIT].find().sort("at", 1)] == [2, 2, 1]
-
-
-def test_mongodb_removes_what_was_announced(database: Database[Any]) -> None:
-    index = database[DEADLETTERS].index_information()["expiresAt"]
-    assert index["expireAfterSeconds"] == 0
-
-
-def test_a_missing_right_is_logged_with_the_remedy(
-    database: Database[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(ageing: Ageing) -> bool:
-        raise OperationFailure("not authorized on line_bot", UNAUTHORIZED)
-
-    monkeypatch.setattr(Ageing, "act", refuse)
-    Ageing(database, days=DAYS).look()
-    assert "trying again later: ages of dead letters" in caplog.text
-    assert "`linedesk init --users` gives each user the rights it needs" in caplog.text

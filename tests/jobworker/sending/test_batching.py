@@ -11,8 +11,8 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
-from itertools import count
+from datetime import UTC, datetime
+from itertools import count, product
 from typing import Any
 
 import pytest
@@ -49,10 +49,8 @@ from tests.jobworker.freezing import (
     until_idle,
 )
 from tests.jobworker.worker_harness import CHANNEL, Room, a_send, lead
-from tests.rows import rows_of
 from tests.waiting import eventually
 
-MULTICAST = SendMethod.MULTICAST.path
 Deaths = list[BaseException | None]
 # As many as LINE takes in one call, so a further message is sent by itself.
 SAME = ("一", "二", "三", "四", "五")
@@ -158,28 +156,33 @@ def ways(made: Sequence[Call]) -> Counter[str]:
 # Sends that share a call.
 
 
-def test_the_same_for_many_is_one_call(database: Any, sim: Sim, calls: Any) -> None:
-    users = friends(database, sim, 5)
-    carried_out(database, sim)
-    (call,) = calls()
-    assert (call.endpoint, set(call.body["to"])) == ("multicast", {one.user_id for one in users})
-    assert [texts(sim, user) for user in users] == [["同じ"]] * 5
+def test_the_same_for_many_is_one_call_for_as_many_as_line_takes(
+    database: Any, sim: Sim, calls: Any
+) -> None:
+    users = friends(database, sim, 6)
+    carried_out(database, sim, line={"jobworker.sending.conversation_outbox.MOST_USERS": 4})
+    made = calls()
+    assert sorted(len(call.body["to"]) for call in made) == [2, 4]
+    assert {to for call in made for to in call.body["to"]} == {one.user_id for one in users}
+    assert [texts(sim, user) for user in users] == [["同じ"]] * 6
 
 
-def test_a_send_alone_is_a_push_under_its_own_key(database: Any, sim: Sim, calls: Any) -> None:
-    (user,) = friends(database, sim, 1)
-    key = database.conversations.find_one()["outbox"][place_of(1, FIRST_NUMBER)]["retryKey"]
-    carried_out(database, sim)
-    assert [(one.endpoint, one.retry_key) for one in calls()] == [("push", key)]
-    assert texts(sim, user) == ["同じ"]
-
-
-def test_one_row_of_calls_names_the_events_of_all(database: Any, sim: Sim) -> None:
-    users = friends(database, sim, 3)
-    carried_out(database, sim)
-    (row,) = eventually(lambda: rows_of(database.calls, endpoint=MULTICAST))
-    named = {row["key"], *(one["key"] for one in row["also"])}
-    assert named == {user.user_id for user in users}
+def test_the_same_push_of_many_events_is_one_call_or_two(
+    database: Any, sim: Sim, calls: Any
+) -> None:
+    bot = Bot()
+    bot.default()(lambda event, talk: talk.push("始まります"))
+    users = [sim.add_user(str(number)) for number in range(30)]
+    for user in users:
+        waits(database, user)
+    with Room(database, sim, bot, interval_seconds=0.1) as room:
+        with room.desk.gate.turn():
+            for user in users:
+                room.put(sim.drafts.text(user, "お知らせ"))
+            room.until_decided()
+        room.until_quiet()
+    assert len(calls()) <= 2
+    assert [texts(sim, user) for user in users] == [["始まります"]] * 30
 
 
 def test_a_user_not_known_as_a_friend_gets_a_push(database: Any, sim: Sim, calls: Any) -> None:
@@ -237,15 +240,6 @@ def test_a_live_answer_goes_by_itself_and_takes_the_push_along(
     assert [one.endpoint for one in sim.calls[before:]] == ["reply", "multicast"]
     assert texts(sim, user) == ["同じ", "返事"]
     assert [texts(sim, one) for one in others] == [["同じ"]] * 3
-
-
-def test_the_order_of_each_conversation_is_kept(database: Any, sim: Sim, calls: Any) -> None:
-    users = [sim.add_user(f"友{n}") for n in range(4)]
-    for number, user in enumerate(users):
-        waits(database, user, [text(one) for one in SAME], [text(f"あと{number}")])
-    carried_out(database, sim)
-    assert [texts(sim, user) for user in users] == [[*SAME, f"あと{n}"] for n in range(4)]
-    assert ways(calls()) == {"multicast": 1, "push": 4}
 
 
 @pytest.mark.parametrize("point", ["turn", "friends known", "claimed"])
@@ -347,21 +341,9 @@ def test_a_send_over_the_month_s_limit_is_a_letter_and_the_rest_of_the_month_is_
         assert all(one["effect"].get("triedAt") is None for one in room.letters())
 
 
-def test_a_rate_limit_of_multicasts_loses_and_doubles_nothing(
-    database: Any, sim: Sim, calls: Any
-) -> None:
-    users = friends(database, sim, 6)
-    sim.answer_next("multicast", 429, {"message": "The API rate limit has been exceeded."}, times=2)
-    limits = {"jobworker.line.rate_limits.FIRST_PAUSE_SECONDS": 0.05}
-    carried_out(database, sim, line=limits)
-    assert [texts(sim, user) for user in users] == [["同じ"]] * 6
-
-
 UNHEARD: dict[str, Callable[[Sim], None]] = {
-    "500 before": lambda sim: sim.answer_next("multicast", 500),
     "500 after": lambda sim: sim.answer_next("multicast", 500, accept=True),
     "closed before": lambda sim: sim.close_next("multicast"),
-    "closed after": lambda sim: sim.close_next("multicast", accept=True),
     "three times": lambda sim: sim.answer_next("multicast", 500, accept=True, times=3),
 }
 
@@ -430,16 +412,6 @@ def first(database: Any, sim: Sim, deaths: Deaths) -> Iterator[Callable[[str], F
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_leader_that_dies_anywhere_has_a_successor_that_finishes(
-    database: Any, sim: Sim, users: list[User], first: Any, point: str
-) -> None:
-    first(point)
-    room = carried_out(database, sim, epoch=3)
-    is_once(sim, users)
-    assert room.letters() == []
-
-
-@pytest.mark.parametrize("point", POINTS)
 def test_a_leader_that_wakes_after_another_has_carried_it_out_does_nothing_more(
     database: Any, sim: Sim, users: list[User], first: Any, point: str
 ) -> None:
@@ -452,9 +424,15 @@ def test_a_leader_that_wakes_after_another_has_carried_it_out_does_nothing_more(
     assert list(database.conversations.find({"outbox": {"$gt": {}}})) == []
 
 
-@pytest.mark.parametrize("wakes", [False, True], ids=["", "and the first wakes"])
-@pytest.mark.parametrize("next_point", NEXT_POINTS)
-@pytest.mark.parametrize("point", POINTS)
+# Seven with each point of both; all of their products take long.
+USUAL = set(zip(POINTS, (*NEXT_POINTS, "calling", "called"), (False, True) * 4, strict=False))
+DEATHS = [
+    pytest.param(*one, marks=[] if one in USUAL else pytest.mark.long)
+    for one in product(POINTS, NEXT_POINTS, (False, True))
+]
+
+
+@pytest.mark.parametrize(("point", "next_point", "wakes"), DEATHS)
 def test_a_successor_that_dies_on_the_way_has_a_successor_in_turn(
     database: Any,
     sim: Sim,
@@ -491,21 +469,6 @@ def test_a_step_that_is_not_confirmed_loses_and_doubles_nothing(
 ) -> None:
     leader = Leader(database, sim)
     not_confirmed(parts_of(leader.room)[1], step, lands=lands)
-    with leader as room:
-        room.until_quiet()
-    is_once(sim, users)
-    assert list(database.batches.find()) == []
-
-
-@pytest.mark.parametrize("lands", [False, True], ids=["and did not land", "and landed"])
-@pytest.mark.parametrize("step", ["outboxes", "end"])
-def test_nor_does_one_of_the_next_leader(
-    database: Any, sim: Sim, users: list[User], first: Any, step: str, lands: bool
-) -> None:
-    first("called")
-    leader = Leader(database, sim, epoch=3)
-    rows, conversations = parts_of(leader.room)[1], leader.room.desk.outcomes.conversations
-    not_confirmed(conversations if step == "outboxes" else rows, step, lands=lands)
     with leader as room:
         room.until_quiet()
     is_once(sim, users)
@@ -642,50 +605,3 @@ def a_made_batch(
     ready = ReadyBatch(str(uuid.uuid4()), datetime.now(UTC), members)
     assert batches.make(ready, seconds=5)
     return batches, ready
-
-
-def test_a_batch_of_unknown_outcome_ends_after_23_hours_in_letters_for_all(
-    database: Any, sim: Sim, calls: Any
-) -> None:
-    users = [sim.add_user(f"友{n}") for n in range(3)]
-    long_ago, key = datetime.now(UTC) - timedelta(hours=23, minutes=1), str(uuid.uuid4())
-    place = place_of(1, FIRST_NUMBER)
-    for user in users:
-        claim = {"batch": key, "at": long_ago, "members": [place]}
-        waits(database, user, [text("同じ")], call=claim)
-    members = [{"_id": f"{CHANNEL}/{user.user_id}", "places": [place]} for user in users]
-    database.batches.insert_one({"_id": key, "state": "ready", "at": long_ago, "members": members})
-    room = carried_out(database, sim)
-    assert calls() == []
-    letters = room.letters()
-    assert {one["key"] for one in letters} == {user.user_id for user in users}
-    assert {explained(one) for one in letters} == {"outcome unknown for 23 hours"}
-    assert all(one["effect"]["triedAt"] and not one["effect"]["retryKey"] for one in letters)
-
-
-# Batches that a release before this one has left, which made their claims one by one.
-
-
-def test_a_claim_that_landed_late_is_no_part_of_the_batch(database: Any, sim: Sim) -> None:
-    """The batch is ready without it, so it travels by itself."""
-    users = [sim.add_user(f"友{n}") for n in range(3)]
-    now, key, place = datetime.now(UTC), str(uuid.uuid4()), place_of(1, FIRST_NUMBER)
-    for user in users:
-        waits(database, user, [text("同じ")], call={"batch": key, "at": now, "members": [place]})
-    members = [{"_id": f"{CHANNEL}/{user.user_id}", "places": [place]} for user in users[:2]]
-    database.batches.insert_one(
-        {"_id": key, "epoch": 1, "state": "ready", "at": now, "members": members}
-    )
-    carried_out(database, sim)
-    assert [texts(sim, user) for user in users] == [["同じ"]] * 3
-
-
-def test_a_batch_that_was_not_ready_counts_for_nothing(database: Any, sim: Sim) -> None:
-    users = [sim.add_user(f"友{n}") for n in range(3)]
-    now, key, place = datetime.now(UTC), str(uuid.uuid4()), place_of(1, FIRST_NUMBER)
-    for user, claim in zip(users, [True, True, False], strict=True):
-        call = {"call": {"batch": key, "at": now, "members": [place]}} if claim else {}
-        waits(database, user, [text("同じ")], **call)
-    database.batches.insert_one({"_id": key, "epoch": 1, "state": "open", "at": now})
-    carried_out(database, sim)
-    assert [texts(sim, user) for user in users] == [["同じ"]] * 3

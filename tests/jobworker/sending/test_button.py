@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from linebot.v3.webhooks import FollowEvent, MessageEvent
 from pymongo.database import Database
 
 import linesim
@@ -20,7 +19,6 @@ from jobworker.line.client import LineClient
 from jobworker.record import waiting_answers
 from jobworker.record.conversations import ConversationStore, Decision, StoredConversation
 from jobworker.record.waiting_answers import (
-    MOST_BYTES,
     NOT_THERE,
     ButtonShown,
     fetched,
@@ -31,29 +29,21 @@ from jobworker.sending.button import (
     OfferedButton,
     SlowAnswers,
     may_be_offered,
-    message_of,
     shown_after,
 )
-from jobworker.sending.conversation_outbox import NO_LIMIT, Budget, MakeLetters, PutBack
+from jobworker.sending.conversation_outbox import NO_LIMIT, Budget, PutBack
 from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.verdict import CallOutcome, SendVerdict
 from linedesk import Bot
-from linedesk.setup.collections import create_collections
-from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_document
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import data_of
-from linedesk.store.records.letters import LATE
 from linesim import HandClock, Sim
-from linesim.model.events import standby
 from tests import line_openapi
-from tests.jobworker.sdk.test_handler import handler_of
 from tests.jobworker.sending.test_conversation_outbox import NOW as OUTBOX_NOW
 from tests.jobworker.sending.test_conversation_outbox import a_push as outbox_push
 from tests.jobworker.sending.test_conversation_outbox import a_reply as outbox_reply
-from tests.jobworker.sending.test_conversation_outbox import box_of, planned
-from tests.jobworker.test_handler_context import abandon
+from tests.jobworker.sending.test_conversation_outbox import box_of
 from tests.jobworker.worker_harness import BUTTON_SOON, Room, a_send, lead
 from tests.waiting import eventually
 
@@ -125,16 +115,6 @@ def test_it_is_for_events_that_can_be_replied_to(document: Document, offered: bo
     assert may_be_offered(document) is offered
 
 
-def test_line_takes_its_message_and_it_goes_out_ten_seconds_before_the_end() -> None:
-    body = {"replyToken": "t" * 32, "messages": [message_of("0" * 26)]}
-    line_openapi.check_request("POST", "/v2/bot/message/reply", body)
-    template = body["messages"][0]["template"]
-    assert len(template["text"]) <= 160
-    assert len(template["actions"][0]["label"]) <= 20
-    assert len(data_of("x" * 100)) <= 300
-    assert button.BEFORE_END_SECONDS == 10
-
-
 # The decision of the event.
 
 
@@ -158,14 +138,6 @@ def as_waiting(reply: Document) -> Document:
     return {"state": "waiting", "at": NOW, "send": {**reply, "token": None, "tokenFrom": None}}
 
 
-def test_the_reply_waits_and_all_else_that_was_decided_goes_its_way() -> None:
-    reply, push = a_reply(), a_push()
-    decision = Decision({"state": "a"}, [reply, push], 3, ["members.x"])
-    found = kept(decision, a_document(), ButtonShown.YES, now=NOW)
-    changes = {"state": "a", "answers.01E": as_waiting(reply)}
-    assert found == Decision(changes, [push], 3, ["members.x"])
-
-
 def test_without_a_proof_that_it_is_shown_the_reply_is_sent_anyway() -> None:
     decision = Decision({}, [a_reply()])
     assert kept(decision, a_document(), ButtonShown.NO, now=NOW) is decision
@@ -175,21 +147,6 @@ def test_without_a_proof_that_it_is_shown_the_reply_is_sent_anyway() -> None:
     taken = {"answers.01E": {"state": "taken", "at": NOW, "by": None}}
     # A button that LINE did show has used its token.
     assert unknown == Decision(taken, [{**a_reply(), "token": None}])
-
-
-@pytest.mark.parametrize("effects", [[], [a_push()], [{"type": "deadletter", "id": "01E"}]])
-def test_an_event_that_came_to_no_reply_leaves_no_entry(effects: list[Document]) -> None:
-    for shown in (ButtonShown.REFUSED, ButtonShown.UNKNOWN, ButtonShown.YES):
-        found = kept(Decision({}, effects), a_document(), shown, now=NOW)
-        assert found == Decision({}, effects, None, ["answers.01E"])
-
-
-def test_a_handler_that_forgets_leaves_its_own_answer_and_no_other() -> None:
-    decision = Decision({"answers": {}}, [a_reply()])
-    found = kept(decision, a_document(), ButtonShown.YES, now=NOW)
-    assert found.changes == {"answers": {"01E": as_waiting(a_reply())}}
-    given_up = kept(Decision({"answers": {}}, []), a_document(), ButtonShown.YES, now=NOW)
-    assert given_up == Decision({"answers": {}}, [])
 
 
 # The decision of a tap.
@@ -239,18 +196,6 @@ def test_a_tap_for_an_answer_that_is_not_there_gets_a_sentence(answers: Any) -> 
     assert found.changes == {}
 
 
-@pytest.mark.parametrize("answers", [{}, {"01E": as_waiting(a_reply())}])
-def test_a_tap_whose_token_has_ended_changes_nothing(answers: Any) -> None:
-    assert tapped(a_tap(), answers, seconds=58) == Decision({}, [], 7)
-    assert tapped(a_tap(replyToken=None), answers) == Decision({}, [], 7)
-
-
-def test_all_other_events_are_the_bots() -> None:
-    assert tapped(a_tap("size=M"), {}) is None
-    assert tapped(a_document(), {}) is None
-    assert tapped(a_document(message={"type": "text", "text": data_of("01E")}), {}) is None
-
-
 # The answer in the outbox, by its rules.
 
 
@@ -260,42 +205,10 @@ def an_answer(*, good: bool = True, **more: Any) -> Send:
     return outbox_reply(id="answer", answer_to="01E", token="fresh", token_from=since, **more)
 
 
-def test_an_answer_whose_token_lives_is_a_reply_and_takes_others_along() -> None:
-    box = box_of(outbox_push(), an_answer())
-    call = planned(box)
-    assert (call.way, call.token, len(call.members)) == (SendMethod.REPLY, "fresh", 2)
-    # It may travel by another's token as well.
-    box = box_of(an_answer(good=False), outbox_reply(token="other", token_from=OUTBOX_NOW))
-    call = planned(box)
-    assert (call.way, call.token, len(call.members)) == (SendMethod.REPLY, "other", 2)
-
-
 @pytest.mark.parametrize("budget", [NO_LIMIT, Budget(LateReplies(), is_closed=True)])
 def test_an_answer_whose_token_has_ended_is_put_back_and_costs_nothing(budget: Budget) -> None:
     box = box_of(an_answer(good=False), outbox_push())
     assert box.plan(0.0, lambda path: 0.0, budget) == PutBack("place 0")
-
-
-def test_an_answer_is_no_part_of_a_push_that_goes_before_it() -> None:
-    box = box_of(outbox_push(), an_answer(good=False))
-    call = planned(box)
-    assert (call.way, call.members) == (SendMethod.PUSH, ("place 0",))
-    # A late reply before it, which is over its daily limit, does not take it along either.
-    late = outbox_reply(token_from=OUTBOX_NOW - TOKEN_LIFE)
-    plan = box_of(late, an_answer(good=False)).plan(
-        0.0, lambda path: 0.0, Budget(LateReplies(), left=0)
-    )
-    assert plan == MakeLetters(LATE, ["place 0"])
-
-
-def test_an_answer_of_unknown_outcome_is_put_back_once_line_refuses_its_token() -> None:
-    box = box_of(an_answer())
-    call = planned(box)
-    box.call = call
-    box.apply(call, CallOutcome(AGAIN, stands=True))
-    assert planned(box, boottime=90.0) == call
-    box.apply(call, CallOutcome(AGAIN, token_used_up=True))
-    assert box.plan(90.0, lambda path: 0.0) == PutBack("place 0")
 
 
 def test_an_answer_travels_to_no_other_user() -> None:
@@ -312,7 +225,6 @@ class Slow:
         self.bot = Bot()
         self.may_end = threading.Event()
         self.taps: list[str] = []
-        self.fails = 0
         self.bot.default()(self._handle)
 
     def _handle(self, event: Any, talk: Talk) -> None:
@@ -321,29 +233,15 @@ class Slow:
             return
         if event.message.text[0] in "遅失":
             assert self.may_end.wait(15)
-        if self.fails:
-            self.fails -= 1
-            raise ValueError("again")
         if event.message.text[0] == "失":
             raise ValueError("never")
         talk.data["said"] = event.message.text
         talk.reply(event.message.text)
-        if event.message.text == "遅と":
-            talk.push("押しても")
 
 
 @pytest.fixture
 def slow() -> Slow:
     return Slow()
-
-
-@pytest.fixture
-def other_database(client: Client, database: Database[Any]) -> Iterator[Database[Any]]:
-    """For a second leader beside the test's room."""
-    other = client[f"{database.name}_other"]
-    create_collections(other, capped_bytes=MEGABYTE)
-    yield other
-    client.drop_database(other.name)
 
 
 def texts(sim: Sim, chat: Any) -> list[str]:
@@ -393,52 +291,6 @@ def test_the_answer_waits_for_a_tap_and_costs_nothing(room: Rooms, sim: Sim, slo
     assert (pushes(sim, user), slow.taps, desk.letters()) == ([], [], [])
 
 
-def test_a_quick_answer_is_a_reply_as_ever_and_so_is_each_one_by_default(
-    room: Rooms, other_database: Database[Any], sim: Sim, slow: Slow
-) -> None:
-    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    desk.says(user, "速")
-    desk.until_quiet()
-    assert texts(sim, user) == ["速"]
-    assert "answers" not in desk.conversation(user.user_id)
-    soon = {**BUTTON_SOON, "slow_answers": SlowAnswers.PUSH}
-    other, watched = sim.add_user("太郎"), sim.add_user("次郎")
-    with Room(other_database, sim, slow.bot, line=soon) as beside:
-        beside.says(other, "遅")
-        # Another one that shows buttons proves when it would have been shown.
-        desk.says(watched, "遅")
-        offered(sim, watched)
-        slow.may_end.set()
-        beside.until_decided()
-        eventually(lambda: texts(sim, other) == ["遅"])
-
-
-def test_in_a_group_any_member_brings_it(room: Rooms, sim: Sim, slow: Slow) -> None:
-    hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
-    group = sim.add_group("皆", [hanako, taro])
-    desk = room(slow.bot, line=BUTTON_SOON)
-    desk.says(hanako, "遅", chat=group)
-    offered(sim, group)
-    slow.may_end.set()
-    desk.until_quiet()
-    tap(desk, sim, taro, chat=group)
-    desk.until_quiet()
-    assert texts(sim, group) == ["ボタン", "遅"]
-    assert pushes(sim, group) == []
-
-
-def test_pushes_of_the_handler_do_not_wait(room: Rooms, sim: Sim, slow: Slow) -> None:
-    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    desk.says(user, "遅と")
-    offered(sim, user)
-    slow.may_end.set()
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン", "押しても"]
-    tap(desk, sim, user)
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン", "押しても", "遅と"]
-
-
 def test_a_tap_while_the_handler_runs_waits_behind_it(room: Rooms, sim: Sim, slow: Slow) -> None:
     desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
     desk.says(user, "遅")
@@ -448,21 +300,6 @@ def test_a_tap_while_the_handler_runs_waits_behind_it(room: Rooms, sim: Sim, slo
     desk.put(sim.drafts.postback(user, data_in(sim, user)), accepted=long_ago)
     tap(desk, sim, user)
     slow.may_end.set()
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン", "遅"]
-    assert pushes(sim, user) == []
-
-
-def test_a_handler_that_is_tried_again_has_one_button_and_one_answer(
-    room: Rooms, sim: Sim, slow: Slow
-) -> None:
-    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    slow.fails = 2
-    desk.says(user, "遅")
-    offered(sim, user)
-    slow.may_end.set()
-    desk.until_quiet()
-    tap(desk, sim, user)
     desk.until_quiet()
     assert texts(sim, user) == ["ボタン", "遅"]
     assert pushes(sim, user) == []
@@ -499,23 +336,6 @@ def test_an_answer_too_late_for_its_tap_waits_for_the_next_and_is_never_pushed(
     desk.until_quiet()
     assert texts(sim, user) == ["ボタン", "遅"]
     assert pushes(sim, user) == []
-
-
-@pytest.mark.parametrize(
-    ("status", "body"), [(400, {"message": "The template is bad"}), (500, None)]
-)
-def test_where_line_refuses_the_button_the_answer_comes_by_itself(
-    room: Rooms, sim: Sim, slow: Slow, status: int, body: Any
-) -> None:
-    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    sim.answer_next("reply", status, body, times=1 if status == 400 else 1000)
-    desk.says(user, "遅")
-    eventually(lambda: [one.status for one in sim.calls_to("reply")][-1:] == [status])
-    slow.may_end.set()
-    desk.until_decided()
-    sim.clear_faults()
-    desk.until_quiet()
-    assert texts(sim, user) == ["遅"]
 
 
 @pytest.mark.parametrize("accept", [True, False])
@@ -606,117 +426,6 @@ def test_an_event_that_is_decided_while_its_button_waits_for_a_turn_has_none(
     may_go.set()
     desk.until_quiet()
     assert (calls, texts(sim, user)) == ([], ["遅"])
-
-
-def test_a_handler_of_the_sdk_keeps_its_token(
-    room: Rooms, other_database: Database[Any], sim: Sim
-) -> None:
-    has_run, may_end = threading.Event(), threading.Event()
-
-    def handle(event: Any) -> None:
-        has_run.set()
-        assert may_end.wait(15)
-
-    desk, user = room(handler_of(handle), line=BUTTON_SOON), sim.add_user("花子")
-    document = desk.says(user, "?")
-    assert has_run.wait(15)
-    # Another bot's button proves when it would have been shown.
-    slow, other = Slow(), sim.add_user("太郎")
-    with Room(other_database, sim, slow.bot, line=BUTTON_SOON) as beside:
-        beside.says(other, "遅")
-        offered(sim, other)
-        may_end.set()
-        slow.may_end.set()
-        desk.until_decided()
-    assert sim.replies_to(document["eventId"]) == []
-
-
-def test_a_handler_that_was_abandoned_leaves_its_button_to_the_next_run(
-    room: Rooms, sim: Sim, slow: Slow
-) -> None:
-    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    desk.says(user, "遅")
-    offered(sim, user)
-    assert abandon(desk) == 1
-    slow.may_end.set()
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン"]
-    tap(desk, sim, user)
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン", "遅"]
-    assert pushes(sim, user) == []
-
-
-def test_a_handler_that_forgets_leaves_no_earlier_answer(room: Rooms, sim: Sim, slow: Slow) -> None:
-    @slow.bot.add(FollowEvent)
-    def forget(event: Any, talk: Talk) -> None:
-        talk.forget()
-
-    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    desk.says(user, "遅")
-    offered(sim, user)
-    slow.may_end.set()
-    desk.until_quiet()
-    desk.send(sim.drafts.follow(user))
-    desk.until_quiet()
-    assert desk.conversation(user.user_id)["answers"] == {}
-
-
-def test_in_standby_nothing_is_shown_and_nothing_is_brought(
-    room: Rooms, sim: Sim, slow: Slow
-) -> None:
-    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    desk.says(user, "遅")
-    offered(sim, user)
-    slow.may_end.set()
-    desk.until_quiet()
-    desk.put(standby(sim.drafts.postback(user, data_in(sim, user))))
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン"]
-    tap(desk, sim, user)
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン", "遅"]
-
-
-def test_a_conversation_that_keeps_too_much_gets_no_further_button(
-    room: Rooms, sim: Sim, slow: Slow, database: Database[Any]
-) -> None:
-    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    desk.says(user, "速")
-    desk.until_quiet()
-    large = {"state": "waiting", "at": datetime.now(UTC), "send": {"messages": ["x" * MOST_BYTES]}}
-    this = {"_id": f"main/{user.user_id}"}
-    database.conversations.update_one(this, {"$set": {"answers": {"01X": large}}})
-    other = sim.add_user("太郎")
-    for one in (user, other):
-        desk.says(one, "遅")
-    # By then the user would have had one as well.
-    offered(sim, other)
-    slow.may_end.set()
-    desk.until_quiet()
-    assert texts(sim, user) == ["速", "遅"]
-
-
-def test_gathered_messages_have_one_button_and_one_answer(
-    room: Rooms, sim: Sim, slow: Slow
-) -> None:
-    @slow.bot.add(MessageEvent, gather=0.2)
-    def gathered(events: list[Any], talk: Talk) -> None:
-        assert slow.may_end.wait(15)
-        talk.reply("、".join(event.message.text for event in events))
-
-    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    for text in ("一", "二", "三"):
-        newest = desk.says(user, text)
-    offered(sim, user)
-    assert data_in(sim, user) == data_of(newest["eventId"])
-    slow.may_end.set()
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン"]
-    tap(desk, sim, user)
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン", "一、二、三"]
-    assert pushes(sim, user) == []
 
 
 # Kills.

@@ -11,26 +11,12 @@ import pytest
 from linebot.v3.webhooks import MessageEvent
 
 import linesim
-from dispatcher.conversations.conversations import Conversation
 from jobworker.bot.talk import Talk
-from jobworker.effects import SendMethod
-from jobworker.sending.conversation_outbox import (
-    LIMITS,
-    ConversationOutbox,
-    Go,
-    MakeLetters,
-    Moment,
-    PendingSend,
-    standing_of,
-)
 from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.outcomes import Outcomes
 from linedesk import Bot
-from linedesk.operate.dead_letters import explained
-from linedesk.store.limits import day_of
-from linedesk.store.records.letters import LATE
 from linesim import Sim
-from tests.jobworker.worker_harness import SHORT_PAUSES, Room, a_send
+from tests.jobworker.worker_harness import SHORT_PAUSES, Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -65,28 +51,6 @@ def write_late(desk: Room, sim: Sim, user: Any, count: int) -> None:
 # The rules.
 
 
-def test_a_day_begins_at_midnight_in_japan() -> None:
-    midnight = datetime(2026, 11, 23, 15, tzinfo=UTC)
-    assert day_of(midnight - timedelta(seconds=1)).isoformat() == TODAY
-    assert day_of(midnight).isoformat() == TOMORROW
-
-
-def test_a_conversation_that_had_its_calls_has_more_tomorrow() -> None:
-    conversation = Conversation("main/U1")
-    box = ConversationOutbox(conversation, LIMITS, lambda box, ticket: None)
-    at = datetime(2026, 11, 23, 3, tzinfo=UTC)
-    send = a_send(to="U1", way=SendMethod.REPLY, token=None, token_from=at, at=at)
-    standing = standing_of(send, box.id, LIMITS, now=0.0, at=at)
-    box.append(PendingSend("1", send, standing, Moment(at, 0.0)))
-    conversation.late_on = TODAY
-    given_up = box.plan(0.0, lambda path: 0.0)
-    assert isinstance(given_up, MakeLetters)
-    assert given_up.cause == LATE
-    tomorrow = box.plan(86_400.0, lambda path: 0.0)
-    assert isinstance(tomorrow, Go)
-    assert tomorrow.late_on == TOMORROW
-
-
 def test_all_together_use_a_tenth_of_what_the_month_had_left_in_the_morning() -> None:
     late, left = LateReplies(), 200
     while late.may_cost(TODAY, left):
@@ -96,13 +60,6 @@ def test_all_together_use_a_tenth_of_what_the_month_had_left_in_the_morning() ->
     assert late.may_cost(TOMORROW, left)
     assert not late.may_cost(TODAY, 0)
     assert not LateReplies().may_cost(TODAY, 9)
-
-
-def test_a_late_reply_to_a_group_costs_all_its_members() -> None:
-    late = LateReplies()
-    assert late.may_cost(TODAY, 200, 20)
-    late.paid(TODAY, 20)
-    assert not late.may_cost(TODAY, 180)
 
 
 # Acted out.
@@ -168,19 +125,6 @@ def test_a_push_whose_time_is_over_is_not_sent_and_what_is_behind_it_is(
     assert [letter["cause"] for letter in desk.letters()] == ["expired"]
 
 
-def test_a_moment_without_a_time_zone_is_refused(room: Rooms, sim: Sim) -> None:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        talk.push("?", until=datetime(2026, 11, 23, 12))
-
-    desk, user = room(bot), sim.add_user("花子")
-    desk.says(user, "?")
-    desk.until_quiet()
-    assert ["BotError" in explained(letter) for letter in desk.letters()] == [True]
-
-
 def test_in_a_used_up_month_pushes_take_no_turns_and_answers_continue(room: Rooms) -> None:
     bot = Bot()
 
@@ -188,9 +132,19 @@ def test_in_a_used_up_month_pushes_take_no_turns_and_answers_continue(room: Room
     def handler(event: Any, talk: Talk) -> None:
         getattr(talk, event.message.text)("はい")
 
-    with linesim.running(rate_limits=False, quota=0) as poor:
-        desk = room(bot, sim=poor)
-        _in_a_used_up_month(desk, poor)
+    with linesim.running(rate_limits=False, quota=0) as sim:
+        desk, users = room(bot, sim=sim), [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
+        # The first push meets LINE's refusal; the reading after it closes the month.
+        desk.says(users[0], "push")
+        eventually(lambda: desk.desk.line.quota.month.is_closed)
+        assert [call.endpoint for call in sim.calls].count("push") == 1
+        desk.says(users[1], "push")
+        desk.says(users[2], "reply")
+        eventually(lambda: texts(sim, users[2]) == ["はい"])
+        desk.until_quiet()
+        letters = {letter["key"]: letter["cause"] for letter in desk.letters()}
+        assert letters == {user.user_id: "quota" for user in users[:2]}
+        assert [call.endpoint for call in sim.calls].count("push") == 1
 
 
 def test_a_month_that_closes_before_a_refused_push_rests_ends_its_rest(
@@ -212,36 +166,3 @@ def test_a_month_that_closes_before_a_refused_push_rests_ends_its_rest(
         desk.says(poor.add_user("花子"), "?")
         desk.until_quiet()
         assert [letter["cause"] for letter in desk.letters()] == ["quota"]
-
-
-def test_a_push_of_unknown_outcome_rests_in_a_used_up_month(room: Rooms) -> None:
-    """LINE may have it, so it is repeated; LINE's refusal says nothing of the first try."""
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        talk.push("はい")
-
-    with linesim.running(rate_limits=False, quota=0) as poor:
-        poor.close_next("push")
-        desk = room(bot, sim=poor)
-        desk.says(poor.add_user("花子"), "?")
-        eventually(lambda: desk.desk.line.quota.month.is_closed)
-        eventually(lambda: any(one["why"]["code"] == "months_limit" for one in desk.desk.waiting()))
-        assert len(poor.calls_to("push")) <= 4
-
-
-def _in_a_used_up_month(desk: Room, sim: Sim) -> None:
-    users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
-    # The first push meets LINE's refusal; the reading after it closes the month.
-    desk.says(users[0], "push")
-    eventually(lambda: desk.desk.line.quota.month.is_closed)
-    before = [call.endpoint for call in sim.calls]
-    assert before.count("push") == 1
-    desk.says(users[1], "push")
-    desk.says(users[2], "reply")
-    eventually(lambda: texts(sim, users[2]) == ["はい"])
-    desk.until_quiet()
-    letters = {letter["key"]: letter["cause"] for letter in desk.letters()}
-    assert letters == {user.user_id: "quota" for user in users[:2]}
-    assert [call.endpoint for call in sim.calls].count("push") == 1

@@ -19,12 +19,9 @@ import pytest
 import requests
 
 import linesim
-from dispatcher.commit import committer
-from dispatcher.conversations.conversations import Conversations
 from jobworker.bot.talk import Talk
 from jobworker.effects import Call, Send, SendMethod
 from jobworker.line import client as line_client
-from jobworker.line.side_call import Line
 from jobworker.record.conversations import FIRST_NUMBER, ConversationStore
 from jobworker.sending import conversation_outbox, outbox, outcomes, sender
 from jobworker.sending.conversation_outbox import SendLimits
@@ -36,12 +33,11 @@ from linedesk.store.client import Client
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import WITH_OUTBOX, place_of
 from linesim import HandClock, Sim
-from tests.jobworker.worker_harness import CHANNEL, Room, a_send, an_outbox, outbound
+from tests.jobworker.worker_harness import CHANNEL, Room, a_send
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
 Dies = Callable[..., None]
-Plan = Callable[[Sim], None]
 WAYS = ("reply", "push", "multicast")
 REQUEST = line_client.LineClient._request
 
@@ -86,7 +82,6 @@ FAULTS = [
     Fault("500 before it was accepted", lambda sim, way: sim.answer_next(way, 500), 2),
     Fault("500 after it was accepted", lambda sim, way: sim.answer_next(way, 500, accept=True), 2),
     Fault("503 three times", lambda sim, way: sim.answer_next(way, 503, times=3), 4),
-    Fault("502 in HTML", lambda sim, way: sim.answer_next(way, 502, HTML), 2),
     Fault(
         "502 in HTML, but accepted",
         lambda sim, way: sim.answer_next(way, 502, HTML, accept=True),
@@ -102,11 +97,6 @@ FAULTS = [
         2,
     ),
     Fault("429", lambda sim, way: sim.answer_next(way, 429, BUSY), 2),
-    Fault(
-        "429 with a Retry-After of nothing",
-        lambda sim, way: sim.answer_next(way, 429, headers={"Retry-After": "0"}),
-        2,
-    ),
     Fault("401 for a moment", lambda sim, way: sim.answer_next(way, 401), 2),
     Fault(
         "200 with garbage",
@@ -197,16 +187,6 @@ def test_a_permanent_refusal_of_line_is_a_dead_letter(
         assert texts(sim, user) == (["はい"] if earlier else [])
 
 
-@pytest.mark.parametrize("way", ["push", "multicast"])
-def test_a_key_that_line_knows_was_sent(room: Rooms, sim: Sim, way: str) -> None:
-    user = sim.add_user("花子")
-    sim.answer_next(way, 409, {"message": "The retry key is already accepted"}, accept=True)
-    desk = room(sending_bot(way))
-    desk.says(user, "?")
-    desk.until_quiet()
-    assert (texts(sim, user), desk.letters()) == (["はい"], [])
-
-
 def test_without_a_connection_it_waits_and_then_arrives_as_a_reply(
     database: Any, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -242,79 +222,6 @@ def test_a_reply_whose_token_line_no_longer_takes_arrives_as_a_push(database: An
         assert texts(sim, user) == ["はい"]
         assert [call.endpoint for call in sim.calls] == ["reply", "push"]
         assert sim.calls[1].retry_key is not None
-
-
-def test_a_reply_past_its_minute_does_not_even_try(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    event = sim.drafts.text(user, "?")
-    sim.deliver(event)
-    before = len(sim.calls)
-    desk = room(sending_bot("reply"))
-    desk.put(event, accepted=datetime.now(UTC) - timedelta(seconds=61))
-    desk.until_quiet()
-    assert [call.endpoint for call in sim.calls[before:]] == ["push"]
-    assert texts(sim, user) == ["はい"]
-
-
-@pytest.mark.parametrize(
-    ("plan", "cause"),
-    [
-        (
-            lambda sim: sim.answer_next("multicast", 400, {"message": "It has 1 error"}),
-            "LINE refused it with 400: It has 1 error",
-        ),
-        (lambda sim: sim.answer_next("multicast", 403, b""), "LINE refused it with 403"),
-        (
-            lambda sim: sim.answer_next("multicast", 404, {"message": "Not found"}),
-            "LINE refused it with 404: Not found",
-        ),
-        (
-            lambda sim: sim.answer_next(
-                "multicast", 429, {"message": "You have reached your monthly limit."}
-            ),
-            "quota: the month's messages are used up",
-        ),
-    ],
-)
-def test_a_refused_send_is_a_dead_letter_and_the_next_one_goes_out(
-    room: Rooms, sim: Sim, plan: Plan, cause: str
-) -> None:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        talk.multicast([str(talk.user_id)], "一")
-        talk.reply("二")
-
-    user = sim.add_user("花子")
-    plan(sim)
-    desk = room(bot)
-    document = desk.says(user, "?")
-    desk.until_quiet()
-    assert texts(sim, user) == ["二"]
-    (letter,) = desk.letters()
-    assert letter["_id"] == f"{document['eventId']}/0"
-    assert (explained(letter), letter["attempts"]) == (cause, 1)
-    assert letter["effect"]["messages"] == [{"type": "text", "text": "一"}]
-    assert letter["effect"]["retryKey"]
-
-
-def test_a_used_up_quota_leaves_replies_free(database: Any) -> None:
-    with linesim.running(rate_limits=False, quota=1) as sim:
-        user = sim.add_user("花子")
-        bot = Bot()
-
-        @bot.default()
-        def handler(event: Any, talk: Talk) -> None:
-            talk.reply("返事")
-            talk.multicast([str(talk.user_id)], "一")
-            talk.multicast([str(talk.user_id)], "二")
-
-        with Room(database, sim, bot) as desk:
-            desk.says(user, "?")
-            desk.until_quiet()
-            assert [letter["cause"] for letter in desk.letters()] == ["quota"]
-        assert texts(sim, user) == ["返事", "一"]
 
 
 # The machine's clock is set back between two tries.
@@ -383,27 +290,6 @@ def test_a_token_that_ended_on_the_way_of_a_repeated_call_proves_nothing(
 
 
 # The lease expired between the note and the call.
-
-
-def test_a_try_that_the_gate_called_off_is_no_try(room: Rooms, sim: Sim) -> None:
-    """It was written down, and nothing was sent: an invalid token must not count as sent."""
-    user = sim.add_user("花子")
-    desks: list[Room] = []
-    asked: list[bool] = []
-
-    def lease_is_fresh() -> bool:
-        noted = bool(desks and desks[0].calls_noted())
-        asked.append(noted)
-        # Lost just after the try was noted, and there again a moment later.
-        return not noted or asked.count(True) > 1
-
-    desk = room(sending_bot("reply"), lease_is_fresh=lease_is_fresh)
-    desks.append(desk)
-    # LINE never heard of this token, as of one that it took for expired.
-    desk.put(sim.drafts.text(user, "?"))
-    desk.until_quiet()
-    assert asked.count(True) > 1
-    assert texts(sim, user) == ["はい"]
 
 
 def test_a_try_that_a_stop_called_off_is_not_left_in_the_outbox(room: Rooms, sim: Sim) -> None:
@@ -556,17 +442,6 @@ def test_a_successor_brings_it_home_once(
     assert desk.letters() == []
 
 
-def test_an_effect_carried_out_and_removed_is_not_sent_again(
-    database: Any, room: Rooms, sim: Sim
-) -> None:
-    user = sim.add_user("花子")
-    database.conversations.insert_one(conversation(user.user_id, outbox={}))
-    before = len(sim.calls)
-    desk = room(Bot(), epoch=2)
-    desk.until_quiet()
-    assert (len(sim.calls), texts(sim, user)) == (before, [])
-
-
 @pytest.mark.parametrize(
     ("reply_unknown", "seen", "accepted"),
     [
@@ -619,110 +494,21 @@ def test_a_push_tried_a_day_ago_is_given_up_and_never_sent(
     assert letter["effect"]["triedAt"] is not None, "a replay has to ask"
 
 
-def test_a_dead_letter_written_by_a_predecessor_stays_one(
-    database: Any, room: Rooms, sim: Sim
-) -> None:
-    user = sim.add_user("花子")
-    send = a_send(to=user.user_id, messages=[{"type": "text", "text": ""}])
-    leave(database, sim, Left(send), user.user_id)
-    database.deadletters.insert_one({"_id": send.id, "cause": "LINE refused it with 400"})
-    desk = room(Bot(), epoch=2)
-    desk.until_quiet()
-    assert [letter["_id"] for letter in desk.letters()] == [send.id]
-
-
-def test_an_outbox_goes_out_in_the_order_of_its_record(
-    database: Any, room: Rooms, sim: Sim
-) -> None:
-    user = sim.add_user("花子")
-    rows = [
-        a_send(
-            id=f"E1/{n}", to=user.user_id, messages=[{"type": "text", "text": str(n)}],
-            retry_key=f"8a1c3b42-9f6e-4f0a-8f2b-6a1f0f6f1{n:03d}",
-        ).as_document()
-        for n in range(20)
-    ]  # fmt: skip
-    left = dict(outbound(*rows).effects)
-    database.conversations.insert_one(conversation(user.user_id, outbox=left))
-    before = len(sim.calls)
-    sim.answer_next("push", 500, accept=True)
-    desk = room(Bot(), epoch=2)
-    desk.until_quiet()
-    assert texts(sim, user) == [str(n) for n in range(20)]
-    assert [call.status for call in sim.calls[before:]] == [500, 409, 200, 200, 200]
-
-
-def test_an_outbox_read_while_it_was_being_emptied_sends_nothing_twice(
-    room: Rooms, sim: Sim
-) -> None:
-    user = sim.add_user("花子")
-    desk = room(sending_bot("push"))
-    document = desk.says(user, "?")
-    desk.until_quiet()
-    before = len(sim.calls)
-    stale = a_send(id=f"{document['eventId']}/0", to=user.user_id).as_document()
-    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(stale), of_predecessor=True)
-    assert len(desk.desk.outbox.boxes) == 0
-    # It leaves nothing behind in memory either.
-    assert desk.desk.outcomes.boxes.find(f"{CHANNEL}/{user.user_id}") is None
-    desk.says(user, "?")
-    desk.until_quiet()
-    assert len(sim.calls) == before + 1
-    assert texts(sim, user) == ["はい", "はい"]
-
-
-def test_a_send_that_is_in_the_outbox_no_more_is_not_sent(
-    database: Any, room: Rooms, sim: Sim
-) -> None:
-    user = sim.add_user("花子")
-    database.conversations.insert_one(conversation(user.user_id, outbox={}))
-    desk = room(Bot(), epoch=1)
-    before = len(sim.calls)
-    gone = a_send(to=user.user_id).as_document()
-    desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(gone))
-    desk.until_quiet()
-    assert len(sim.calls) == before
-
-
-def test_an_urgent_reply_speeds_up_the_sends_before_it(room: Rooms, sim: Sim) -> None:
-    """A multicast that could wait is first in its conversation, so it is sent at the reply's
-    time.
-    """
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        if talk.raw["message"]["text"] == "急ぎ":
-            talk.multicast([str(talk.user_id)], "前置き")
-            talk.reply("返事")
-        else:
-            talk.push("いつか")
-
-    others = [sim.add_user(str(n)) for n in range(5)]
-    user = sim.add_user("花子")
-    # Long enough to leave the outbox after the multicast, before the next turn.
-    desk = room(bot, interval_seconds=0.05, send_limits=SendLimits(push_seconds=3600.0))
-    with desk.desk.gate.turn():
-        for other in others:
-            desk.says(other, "いつでも")
-        desk.says(user, "急ぎ")
-        desk.until_decided()
-        before = len(sim.calls)
-    desk.until_quiet()
-    made = [call.endpoint for call in sim.calls[before:]]
-    assert made == ["multicast", "reply", *["push"] * 5]
-    assert texts(sim, user) == ["前置き", "返事"]
-
-
 # Real processes, killed for real.
 
 
 POINTS = ["recorded", "noted", "called", "answered", "end left", "refused", "cleared"]
+REST = [("reply", 3), ("push", 1), ("push", 3)]
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("way", ["reply", "push"])
-@pytest.mark.parametrize("sends", [1, 3])
+@pytest.mark.parametrize(
+    ("way", "sends"),
+    [
+        ("reply", 1),
+        *(pytest.param(way, sends, marks=pytest.mark.long) for way, sends in REST),
+    ],
+)
 def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
     database: Any, dies: Dies, room: Rooms, sim: Sim, point: str, way: str, sends: int
 ) -> None:
@@ -739,35 +525,15 @@ def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
     assert (desk.letters(), desk.calls_noted()) == ([], [])
 
 
-def test_thousands_of_sends_of_one_handler_are_taken_in_no_time() -> None:
-    nothing: Any = None
-    store: Any = SimpleNamespace(known=Conversations())
-    gate: Any = SimpleNamespace(enter=lambda ticket: None, move=lambda ticket, standing: None)
-    line = Line(gate, client=nothing, rate_limits=nothing, step=nothing, later=nothing)
-    box = an_outbox(line, store)
-    effects = outbound(*(a_send(id=f"E1/{n}").as_document() for n in range(10_000)))
-    started = time.monotonic()
-    box.add(f"{CHANNEL}/U1", effects)
-    box.add(f"{CHANNEL}/U1", effects)
-    # One by one through the existing ones it would take long.
-    assert time.monotonic() - started < 8
-    assert len(box.boxes) == 10_000
-
-
 # Calls and writes that MongoDB or LINE never confirms.
 
 
-@pytest.mark.parametrize("interval_seconds", [0.0, 0.01], ids=["without", "with"])
 def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
-    room: Rooms,
-    sim: Sim,
-    client: Client,
-    monkeypatch: pytest.MonkeyPatch,
-    interval_seconds: float,
+    room: Rooms, sim: Sim, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, other = sim.add_user("花子"), sim.add_user("太郎")
     limits = SendLimits(note_seconds=0.3)
-    desk = room(sending_bot("push"), send_limits=limits, interval_seconds=interval_seconds)
+    desk = room(sending_bot("push"), send_limits=limits)
     locked, released = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -803,36 +569,6 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
     desk.until_quiet()
     assert took < 3
     assert texts(sim, slow) == ["はい", "はい"]
-
-
-@pytest.mark.parametrize(("interval_seconds", "most"), [(0.0, 2), (0.01, 0)])
-def test_few_calls_are_stored_with_their_records_while_the_gate_is_busy(
-    room: Rooms, sim: Sim, interval_seconds: float, most: int
-) -> None:
-    """Otherwise a stored call would wait behind others, of a better class too."""
-    desk = room(sending_bot("reply"), interval_seconds=interval_seconds)
-    users = [sim.add_user(f"客{n}") for n in range(6)]
-    with desk.desk.gate.turn():
-        for user in users:
-            desk.says(user, "?")
-        desk.until_decided()
-        assert len(desk.calls_noted()) == most
-    desk.until_quiet()
-    assert [texts(sim, user) for user in users] == [["はい"]] * 6
-
-
-def test_a_stop_writes_the_ends_of_calls_that_are_left(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user = sim.add_user("花子")
-    monkeypatch.setattr(committer, "LATER_SECONDS", 3600.0)
-    desk = room(sending_bot("reply"))
-    desk.says(user, "?")
-    sim.wait_for(lambda: texts(sim, user) == ["はい"])
-    eventually(lambda: not len(desk.desk.outbox.boxes))
-    assert (len(desk.effects()), len(desk.calls_noted())) == (1, 1)
-    desk.__exit__()
-    assert (desk.effects(), desk.calls_noted()) == ([], [])
 
 
 def test_a_message_on_which_line_always_fails_ends_as_a_dead_letter(room: Rooms, sim: Sim) -> None:

@@ -88,15 +88,3 @@ def test_a_conversation_whose_outbox_has_many_bytes_waits_and_others_continue(
     desk.says(taro, "!")
     desk.until_quiet(seconds=60)
     assert [len(sim.answers(user)) for user in (hanako, taro)] == [20, 1]
-
-
-def test_reading_pauses_while_all_outboxes_together_have_many_bytes(room: Rooms, sim: Sim) -> None:
-    limits = replace(SHORT_PAUSES, most_bytes_in_all=100_000)
-    desk = room(flex_bot(), send_limits=limits)
-    sim.answer_next("reply", 500, times=1_000)
-    for name in ("花子", "太郎", "次郎"):
-        desk.says(sim.add_user(name), "?")
-    eventually(lambda: not desk.desk.outbox.boxes.has_room)
-    sim.clear_faults()
-    desk.until_quiet(seconds=60)
-    assert desk.desk.outbox.boxes.has_room

@@ -19,7 +19,6 @@ from tests.jobworker.worker_harness import Room
 
 Rooms = Callable[..., Room]
 EMPTY = "The request body has 1 error(s): messages[0].text May not be empty"
-BUSY = {"message": "The API rate limit has been exceeded. Try again later."}
 
 
 def saying(words: str) -> Bot:
@@ -75,6 +74,7 @@ def test_a_refusal_that_quotes_what_a_person_wrote_is_kept_without_it(
     (letter,) = desk.letters()
     assert explained(letter) == "LINE refused it with 403: *** may not get *** at ***"
     assert "cake.example" not in caplog.text
+<<<<<<< HEAD
 
 
 def test_a_call_that_is_tried_again_says_why_it_was_refused_before(
@@ -107,3 +107,5 @@ def test_the_sdk_s_calls_say_why_too(database: Database[Any], room: Rooms, sim: 
     rows = [row for row in newest_calls(database, Wanted()) if row["status"] == 404]
     assert rows
     assert rows[0]["reason"]["message"] == "Not found"
+=======
+>>>>>>> afeaeb055e0599f95ab6232d2d295ba91478073f

@@ -77,27 +77,6 @@ def test_twenty_waiting_events_are_answered_in_order_by_four_free_replies(
     assert sum(call.paid for call in sim.calls[before:]) == 0
 
 
-def test_a_send_during_a_call_waits_for_the_next_one(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user, post, said = sim.add_user("花子"), LineClient.post, ["二", "三"]
-
-    def meanwhile(self: LineClient, *args: Any, **more: Any) -> LineAnswer:
-        if said:
-            desk.says(user, said.pop(0))
-            desk.says(user, said.pop(0))
-            desk.until_decided()
-        return post(self, *args, **more)
-
-    monkeypatch.setattr(LineClient, "post", meanwhile)
-    desk = room(echo())
-    before = len(sim.calls)
-    desk.says(user, "一")
-    desk.until_quiet()
-    assert texts(sim, user) == ["一", "二", "三"]
-    assert [call.endpoint for call in sim.calls[before:]] == ["reply"] * 2
-
-
 def test_one_that_line_names_is_a_letter_and_the_others_take_one_call_more(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
