@@ -74,38 +74,3 @@ def test_a_refusal_that_quotes_what_a_person_wrote_is_kept_without_it(
     (letter,) = desk.letters()
     assert explained(letter) == "LINE refused it with 403: *** may not get *** at ***"
     assert "cake.example" not in caplog.text
-<<<<<<< HEAD
-
-
-def test_a_call_that_is_tried_again_says_why_it_was_refused_before(
-    database: Database[Any], room: Rooms, sim: Sim
-) -> None:
-    sim.answer_next("push", 429, BUSY)
-    desk = room(saying("はい"))
-    document = desk.says(sim.add_user("花子"), "?")
-    desk.until_quiet()
-    taken, refused = pushes(database, desk)
-    assert (taken["status"], "reason" in taken) == (200, False)
-    assert (refused["status"], refused["reason"]["message"]) == (429, BUSY["message"])
-    story = tell(database, document["eventId"])
-    assert any("LINE answered 429 in" in one.words for one in story.steps)
-    assert any(BUSY["message"] in one.words for one in story.steps)
-    assert story.outcome.result == "answered"
-
-
-def test_the_sdk_s_calls_say_why_too(database: Database[Any], room: Rooms, sim: Sim) -> None:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        talk.api.get_profile("U" + "0" * 32)
-
-    desk = room(bot, tries=1)
-    desk.says(sim.add_user("花子"), "?")
-    desk.until_quiet()
-    desk.desk.rows.write()
-    rows = [row for row in newest_calls(database, Wanted()) if row["status"] == 404]
-    assert rows
-    assert rows[0]["reason"]["message"] == "Not found"
-=======
->>>>>>> afeaeb055e0599f95ab6232d2d295ba91478073f
