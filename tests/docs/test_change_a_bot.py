@@ -29,6 +29,8 @@ from tests.real_stack import RealStack, real_stack
 from tests.rows import rows_of
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.long
+
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "change-a-bot.md").read_text("utf-8")
 BLOCKS = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 SHELL = re.search(r"^```js\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -1,4 +1,5 @@
-"""Each race of docs/explanation/reliability.md has tests and guards, each with one anchor.
+"""Each promise of docs/explanation/reliability.md has tests that `scripts/test` runs, and each race
+tests and guards, each with one anchor.
 
 Whether the tests notice that a guard is missing, `scripts/guards` tries.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -33,6 +35,37 @@ def names_in(tree: ast.Module) -> set[str]:
             if isinstance(name := getattr(node, field, None), str):
                 found.add(name)
     return found
+
+
+def promises() -> dict[str, list[str]]:
+    """The tests of one process, or of a model, beside each promise, as file::name."""
+    found = {}
+    for part in re.split("^### ", RACES.read_text("utf-8"), flags=re.MULTILINE):
+        if (name := re.match(r"(G\d+): ", part)) is not None:
+            (line,) = re.findall(r"^Tests: (.*)$", part, re.MULTILINE)
+            files = [""]
+            for path, test in re.findall(r"`([\w/]*(?:\.py)?)::(\w+)`", line):
+                files.append(path or files[-1])
+                found.setdefault(name[1], []).append(f"{files[-1]}::{test}")
+    return found
+
+
+@pytest.mark.parametrize(("promise", "named"), promises().items())
+def test_a_promise_names_tests_of_the_fast_set(promise: str, named: list[str]) -> None:
+    for path, _, name in (one.partition("::") for one in named):
+        text = (ROOT / "tests" / path).read_text("utf-8")
+        (test,) = (
+            node
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, FUNCTIONS) and node.name == name
+        )
+        marks = [ast.unparse(one) for one in test.decorator_list]
+        assert "pytest.mark.long" not in marks
+        assert "pytestmark = pytest.mark.long" not in text
+
+
+def test_each_promise_has_tests() -> None:
+    assert list(promises()) == [f"G{number}" for number in range(1, 14)]
 
 
 @pytest.mark.parametrize("race", TABLE, ids=lambda race: race.title)

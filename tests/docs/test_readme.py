@@ -167,6 +167,7 @@ def test_doctor_and_status_find_what_up_runs(trial: Trial) -> None:
     assert json.loads(told.stdout)["processes"]
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_up_and_kill_ends_the_simulator(tmp_path: Path) -> None:
     with ready(tmp_path) as trial:
         trial.ctrl_c()
@@ -174,6 +175,7 @@ def test_ctrl_c_ends_up_and_kill_ends_the_simulator(tmp_path: Path) -> None:
         assert "restarting" not in trial.log
 
 
+@pytest.mark.long
 def test_each_demo_shows_a_chat_page_until_ctrl_c(tmp_path: Path) -> None:
     commands = block("README.md", "console", "scripts/demo").splitlines()
     with ExitStack() as demos:

@@ -34,6 +34,7 @@ def has_mongod() -> None:
 
 
 # Pages 1 and 2 take half a minute, and longer on a busy machine.
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_pages_1_and_2_end_with_a_bot_that_reminds(tmp_path: Path) -> None:
     with Learner.in_folder(tmp_path) as learner:
@@ -83,6 +84,7 @@ def is_ok(status: str) -> bool:
     return status.splitlines()[0].endswith("OK")
 
 
+@pytest.mark.long
 def test_page_3_tests_the_bot_of_page_2(tmp_path: Path) -> None:
     learner, folder = Learner.in_folder(tmp_path), tmp_path / "salon"
     folder.mkdir()

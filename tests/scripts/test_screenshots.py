@@ -14,6 +14,8 @@ import pytest
 from linedesk.setup.private_mongod import MongodNotFound, find_mongod
 from tests.conftest import missing
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
 PAGES = [*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md")]

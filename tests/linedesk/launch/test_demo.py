@@ -114,6 +114,7 @@ def test_once_leaves_nothing_behind(played: Demo) -> None:
     assert played.nothing_is_left(played.all_parts)
 
 
+@pytest.mark.long
 def test_the_timers_demo_fires_when_the_clock_is_moved(tmp_path: Path) -> None:
     need_mongod()
     demo = Demo(tmp_path / "tmp", "--once", "--bot", "timer")
@@ -127,6 +128,7 @@ def test_the_timers_demo_fires_when_the_clock_is_moved(tmp_path: Path) -> None:
     assert text.index("60秒経ちました") < text.index("180秒経ちました")
 
 
+@pytest.mark.long
 def test_it_waits_for_a_person_until_ctrl_c(running: Demo) -> None:
     parts = running.parts()
     page = running.page()

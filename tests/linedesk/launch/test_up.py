@@ -167,6 +167,7 @@ def test_a_worker_runs_beside_and_stops_last_where_handlers_run_in_workers() -> 
     assert programs[-1].stop_seconds > settings.drain_seconds + END_SECONDS
 
 
+@pytest.mark.long
 def test_a_setting_that_only_a_child_can_refuse_ends_everything_with_config(
     start: Start, on_the_tests_mongodb: dict[str, str]
 ) -> None:
@@ -175,6 +176,7 @@ def test_a_setting_that_only_a_child_can_refuse_ends_everything_with_config(
     assert "BOT names the module 'no_such_module'" in up.log()
 
 
+@pytest.mark.long
 def test_embedded_prepares_a_mongod_keeps_it_running_and_keeps_its_data(
     start: Start, tmp_path: Path
 ) -> None:

@@ -277,6 +277,7 @@ def test_a_moment_within_japanese_is_in_the_readers_zone() -> None:
 # In a real browser.
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("locale", ["ja-JP", "en-US"])
 def test_no_text_is_cut_or_beyond_the_screen(
@@ -314,6 +315,7 @@ OUTSIDE = """() => [...document.querySelectorAll("svg.way a.place")].flatMap((pl
 })"""
 
 
+@pytest.mark.long
 def test_a_japanese_page_stays_japanese_while_it_is_updated(database: Rows, browser: Page) -> None:
     a_day.fill(database)
     with served(database) as url:

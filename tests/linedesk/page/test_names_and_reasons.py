@@ -129,6 +129,7 @@ def test_a_traceback_says_how_to_see_its_message(people: Any, open_page: Open) -
     assert f"linedesk dead show {EVENT[:-1]}0 --text" in shown
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_lists_with_names_fit_their_screen(

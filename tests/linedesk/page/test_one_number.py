@@ -21,6 +21,8 @@ from tests.linedesk.operate import a_day
 from tests.linedesk.operate.serving import served
 from tests.scripts.test_inspect_js import SCRIPT, ask
 
+pytestmark = pytest.mark.long
+
 Rows = Database[dict[str, Any]]
 
 

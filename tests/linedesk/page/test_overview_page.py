@@ -164,6 +164,7 @@ def test_an_empty_database_is_critical_and_not_green(
 # While LINE fails.
 
 
+@pytest.mark.long
 def test_while_line_fails_the_page_shows_what_waits_and_the_next_try(
     open_page: Open, full: Full
 ) -> None:
@@ -212,6 +213,7 @@ def test_while_line_fails_the_page_shows_what_waits_and_the_next_try(
 # Marks on the curves.
 
 
+@pytest.mark.long
 def test_restarts_deploys_pauses_and_gaps_are_marked_on_the_curves(
     open_page: Open, full: Full
 ) -> None:
@@ -241,6 +243,7 @@ def test_restarts_deploys_pauses_and_gaps_are_marked_on_the_curves(
     assert "process 700 on bot1 was killed or crashed" in page.locator(".wrongs").inner_text()
 
 
+@pytest.mark.long
 def test_a_killed_dispatcher_does_not_stay_working(open_page: Open, full: Full) -> None:
     lease = {"why": {"code": "scanning recvq"}, "at": a_day.moment(5)}
     full.status.update_one({"role": "dispatcher"}, {"$set": lease})
@@ -271,6 +274,7 @@ def test_the_page_shows_what_the_month_has_used_and_by_what(open_page: Open, ful
     assert "120 this month, no limit · replies 1,200 (free), pushes 80, groups 40" in line
 
 
+@pytest.mark.long
 def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: Full) -> None:
     why = {"code": "scanning recvq", "since": datetime(2026, 1, 2, 0, 26, tzinfo=UTC)}
     full.status.update_many({}, {"$set": {"why": why, "at": a_day.moment(-600)}})
@@ -319,6 +323,7 @@ def test_the_page_shows_that_it_pauses_while_text_is_selected(open_page: Open) -
 # The order, links and keys.
 
 
+@pytest.mark.long
 def test_problems_come_first_and_all_of_them_lead_somewhere(open_page: Open, full: Full) -> None:
     full.control.insert_one(
         {
@@ -454,6 +459,7 @@ def test_in_the_picture_no_label_lies_over_a_box(open_page: Open, full: Full, si
     assert page.evaluate(WIDER_THAN_ITS_BOX) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES)
 def test_every_action_is_on_the_screen(open_page: Open, full: Full, size: str) -> None:
     full.control.insert_one(
@@ -474,6 +480,7 @@ def test_every_action_is_on_the_screen(open_page: Open, full: Full, size: str) -
         assert page.evaluate(TOO_SMALL) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_pictures_are_taken_for_a_look(open_page: Open, size: str, scheme: str) -> None:

@@ -115,6 +115,7 @@ def test_a_conversation_is_paused_and_goes_on(
     assert full.control.count_documents({}) == 0
 
 
+@pytest.mark.long
 def test_what_waits_is_shown_beside_the_button_that_drops_it(
     open_page: Open, full: Database[dict[str, Any]]
 ) -> None:
@@ -141,6 +142,7 @@ def test_what_waits_is_shown_beside_the_button_that_drops_it(
     assert (row["act"], row["drop"]["by"], act["on"]) == ("drop", act["by"], f"main/{USER}")
 
 
+@pytest.mark.long
 def test_a_chosen_letter_stays_chosen_while_others_come_and_is_replayed(
     open_page: Open, full: Database[dict[str, Any]]
 ) -> None:
@@ -300,6 +302,7 @@ def test_it_fits_a_phone(open_page: Open, full: Database[dict[str, Any]]) -> Non
             assert page.evaluate(SMALL_TARGETS) == [], name
 
 
+@pytest.mark.long
 def test_it_fits_a_narrow_window(open_page: Open, full: Database[dict[str, Any]]) -> None:
     full.deadletters.update_many({}, {"$set": {"traceback": f'  File "{"x" * 900}", line 1\n'}})
     page = open_page(viewport={"width": 1240, "height": 900})
