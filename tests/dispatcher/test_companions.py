@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -69,29 +68,6 @@ def test_it_lives_as_long_as_the_lease_is_held_and_stops_before_the_drain(
     assert first.told == ["start", "stop", "join"]
     eventually(lambda: second.told == ["start"])
     two.end()
-
-
-def test_one_whose_lease_was_taken_stops_it(
-    database: Database[Document], dispatch: Dispatch
-) -> None:
-    component = Companion()
-    running = dispatch(database, RecordingWorker(), components=[component])
-    eventually(lambda: component.told == ["start"])
-    database.leases.update_one({"_id": "dispatcher"}, {"$set": {"owner": "a/1/1", "epoch": 9}})
-    assert running.end(None) is ExitReason.REPLACED
-    assert component.told == ["start", "stop", "join"]
-
-
-def test_a_signal_to_a_standby_leaves_it_untouched(
-    database: Database[Document], dispatch: Dispatch, told: Any
-) -> None:
-    dispatch(database, RecordingWorker())
-    eventually(lambda: told("ready"))
-    component = Companion()
-    two = dispatch(database, RecordingWorker(), components=[component])
-    eventually(lambda: told("standby"))
-    assert two.end(signal.SIGTERM) is ExitReason.STOPPED
-    assert component.told == []
 
 
 def test_a_timer_that_is_due_is_decided_in_the_order_of_its_conversation(

@@ -13,9 +13,8 @@ from pymongo.database import Database
 from dispatcher.control import ControlReader
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from linedesk.operate.acts import OperatorControl
-from linedesk.store.control import NOTHING_STUCK, Release, Scope
+from linedesk.store.control import NOTHING_STUCK, Scope
 from linedesk.store.documents import CONTROL, DEADLETTERS, HELD, Document, name_of
-from linedesk.store.errors import AccessRefused
 from linedesk.store.records.letters import Cause
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import WAITS, RecordingWorker, document, numbered
@@ -279,23 +278,6 @@ def test_an_event_that_waits_for_its_next_try_is_dropped_as_well(
     running.end()
 
 
-def test_a_drop_ends_a_day_later_once_none_of_its_events_is_left(
-    database: Database[Document], dispatch: Dispatch, store: Store
-) -> None:
-    control, scope = OperatorControl(database), Scope("main")
-    control.pause(scope, by="taro")
-    running = dispatch(database, RecordingWorker(Giving()))
-    store(database, *numbered(1))
-    eventually(lambda: database[HELD].count_documents({}) == 1)
-    control.resume(scope, drop_by="hanako")
-    a_day_ago = {"$set": {"drop.at": datetime.now(UTC) - timedelta(days=1)}}
-    eventually(lambda: database[HELD].find_one() is None)
-    assert control.read().drops
-    database[CONTROL].update_one({"_id": scope.id}, a_day_ago)
-    eventually(lambda: not control.read().drops)
-    running.end()
-
-
 # By hand, look by look.
 
 
@@ -347,23 +329,3 @@ def test_without_the_lease_nothing_is_given_up_or_settled(by_hand: ByHand) -> No
     obedience.look()
     assert worker.sends_to_give_up == []
     assert control.outcome_of(release) is None
-
-
-def test_a_missing_right_does_not_prevent_obeying(
-    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, told: Told
-) -> None:
-    """As after an upgrade, before `linedesk init` has given each user his new rights."""
-    control, worker, _, obedience = by_hand
-
-    def refuse(self: OperatorControl, release: Release, came: str) -> None:
-        raise AccessRefused(13)
-
-    monkeypatch.setattr(OperatorControl, "finish", refuse)
-    control.release("main", "U0", {"effectId": "e0/0"}, by="taro")
-    control.release("main", "U1", {"effectId": "e1/0"}, by="taro")
-    control.pause(Scope("main"), by="taro")
-    obedience._try()
-    obedience._try()
-    assert len(told("orders not read or not settled")) == 1
-    assert {key for _, key, _ in worker.sends_to_give_up} == {"U0", "U1"}
-    assert obedience.status() == "paused: main"

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from dispatcher.conversations.mailbox import JobResult
-from dispatcher.metrics import DEPTH, IN_HAND, DispatcherMetrics
+from dispatcher.metrics import DEPTH, DispatcherMetrics
 from dispatcher.status import StatusLine, history_row
 from linedesk.runtime.liveness import WaitReason
 from linedesk.runtime.metrics import MetricsSnapshot, figure_name
 from tests.dispatcher.conftest import DeskOfPool
-from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
-from tests.waiting import eventually
+from tests.dispatcher.fakes import RecordingWorker
 
 MakePool = Callable[..., DeskOfPool]
 
@@ -47,48 +44,6 @@ def desk(pool_of: MakePool) -> DeskOfPool:
 @pytest.fixture
 def told(desk: DeskOfPool) -> Told:
     return Told(desk)
-
-
-def test_a_standby_has_no_figures_but_that_it_does_not_lead() -> None:
-    registry = CollectorRegistry()
-    assert DispatcherMetrics(registry, leads=lambda: False).snapshots.take().figures == {
-        "leading": 0,
-        "savedProgress": 0,
-        "saveSeconds": {"count": 0, "sum": 0.0},
-    }
-    exposed = generate_latest(registry).decode()
-    assert "linedesk_leading 0.0\n" in exposed
-    for figure in (*IN_HAND, *DEPTH):
-        assert f"\nlinedesk_{figure.name} " not in exposed, "nothing is told that is not known"
-
-
-def test_an_active_dispatcher_reports_its_pool_s_counts(pool_of: MakePool) -> None:
-    held = Holder("e0")
-    desk = pool_of(held)
-    told = Told(desk)
-    desk.put(*numbered(5, keys=5))
-    held.wait_until_held("e0")
-    desk.put(document("last", user="U0"))
-    told.lost = 2
-    eventually(lambda: desk.pool.view.in_hand()["finished_documents"] == 4)
-    found = told.figures.snapshots.take().figures
-    assert {name: found[name] for name in map(figure_name, (f.name for f in IN_HAND))} == {
-        "readDocuments": 6,
-        "finishedDocuments": 4,
-        "inHandDocuments": 2,
-        "windowDocuments": 6,
-        "heldDocuments": 0,
-        "heldKeys": 0,
-        "waitingKeys": {"paused": 0, "again": 0, "save": 0, "held": 0},
-        "pauses": {"everything": 0, "channel": 0, "conversation": 0},
-        "oldestPauseSeconds": {"everything": 0, "channel": 0, "conversation": 0},
-        "threads": 4,
-        "busyThreads": 1,
-        "abandonedThreads": 0,
-        "lostHistory": 2,
-    }
-    held.let_go()
-    desk.wait_until_idle()
 
 
 def test_figures_that_cannot_be_measured_are_removed(told: Told) -> None:
@@ -135,56 +90,6 @@ def test_the_wait_reason_comes_first(told: Told) -> None:
     assert reason.startswith("waiting for MongoDB since ")
     assert lease == "cannot renew the lease"
     assert told.status_line.state() == "waiting"
-
-
-def test_the_line_has_the_figures_of_the_last_reading(told: Told) -> None:
-    told.figures.know(
-        {
-            "lag_documents": 120,
-            "lag_seconds": 3.25,
-            "queue_documents": 125,
-            "oldest_unfinished_seconds": 61.5,
-        }
-    )
-    assert told.words()[2:] == ["0 in hand", "120 not read yet", "oldest 61.5 s", "nothing waits"]
-    # A document on its way at this moment is not shown as lag.
-    told.figures.know(
-        {
-            "lag_documents": 1,
-            "lag_seconds": 0.004,
-            "queue_documents": 1,
-            "oldest_unfinished_seconds": 0.004,
-        }
-    )
-    assert told.words()[2:] == ["0 in hand", "oldest 0.0 s", "nothing waits"]
-
-
-def test_events_per_second_are_the_figures_rate(told: Told, desk: DeskOfPool) -> None:
-    told.figures.snapshots.take()
-    desk.put(*numbered(30, keys=30))
-    desk.wait_until_idle()
-    words = told.words()
-    rate = told.figures.snapshots.latest.per_second["finishedDocuments"]
-    assert (words[1], rate) == ("30.0 events/s", 30)
-
-
-def test_the_outbox_s_rows_are_merged_with_those_of_the_keys(told: Told) -> None:
-    sent: dict[str, Any] = {
-        "channel": "main",
-        "key": "U9",
-        "eventId": "E9",
-        "since": datetime(2026, 1, 2, tzinfo=UTC),
-        "why": "a send waits: LINE answered 429",
-    }
-    told.worker.sends_that_wait.append(sent)
-    assert told.status_line.row() == {
-        "feed": "memory",
-        "epoch": 7,
-        "threads": [],
-        "waiting": [sent],
-        "paused": [],
-        "why": None,
-    }
 
 
 def test_a_row_of_history_has_null_for_what_is_not_known() -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from bson.timestamp import Timestamp
 from pymongo.database import Database
-from pymongo.read_concern import ReadConcern
 
 from dispatcher.commit.committer import Change, Committer
 from dispatcher.commit.progress import HeldStore, Progress
@@ -24,7 +23,7 @@ from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
 from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
-from linedesk.store.client import Client, connect
+from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import NO_PAUSES, Control
 from linedesk.store.documents import HELD, RECVQ, Document
@@ -63,64 +62,6 @@ def faulty_database(faulty: EmbeddedMongod) -> Iterator[Database[Document]]:
         yield client.outages
 
 
-def kill_cursors(client: Client) -> int:
-    """End every cursor that a feed has open, as an operator may; how many there were."""
-    own = {"$match": {"appName": "feed", "cursor.cursorId": {"$exists": True}}}
-    # $currentOp refuses any other read concern.
-    admin = client.get_database("admin", read_concern=ReadConcern("local"))
-    rows = list(admin.aggregate([{"$currentOp": {"idleCursors": True}}, own]))
-    for row in rows:
-        database, _, collection = row["ns"].partition(".")
-        client[database].command("killCursors", collection, cursors=[row["cursor"]["cursorId"]])
-    return len(rows)
-
-
-@pytest.mark.parametrize("feed", FEEDS)
-def test_a_cursor_that_is_killed_again_and_again(
-    faulty_database: Database[Document],
-    faulty: EmbeddedMongod,
-    dispatch: Dispatch,
-    told: Told,
-    feed: str,
-) -> None:
-    worker = RecordingWorker()
-    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
-    with writing(faulty_database) as writers:
-        some(writers)
-        eventually(lambda: has_position(faulty_database))
-        for _ in range(4):
-            eventually(lambda: kill_cursors(faulty_database.client))
-            some(writers)
-    wait_until_handled_once(worker, writers)
-    assert len(told("feed unavailable")) <= 8
-    assert told("feed lost its position") == []
-    running.end()
-
-
-@pytest.mark.parametrize("labels", [["ResumableChangeStreamError"], []])
-def test_a_change_stream_that_an_election_ends_continues(
-    faulty_database: Database[Document],
-    faulty: EmbeddedMongod,
-    dispatch: Dispatch,
-    told: Told,
-    labels: list[str],
-) -> None:
-    """MongoDB 9.0 ends it with InterruptedDueToReplStateChange, labelled as resumable or not."""
-    worker = RecordingWorker()
-    running = dispatch(faulty_database, worker, uri=faulty.uri)
-    code = {"errorCode": 11602, "errorLabels": labels, "appName": "feed"}
-    with writing(faulty_database) as writers:
-        some(writers)
-        eventually(lambda: has_position(faulty_database))
-        for _ in range(4):
-            with failing(faulty_database.client, ["getMore"], times=1, **code) as fired:
-                some(writers)
-                eventually(fired)
-    wait_until_handled_once(worker, writers)
-    assert told("feed lost its position") == []
-    running.end()
-
-
 @pytest.mark.parametrize("feed", FEEDS)
 def test_a_feed_that_fails_at_once_after_each_opening_is_not_tried_in_a_hot_loop(
     faulty_database: Database[Document],
@@ -146,29 +87,6 @@ def test_a_feed_that_fails_at_once_after_each_opening_is_not_tried_in_a_hot_loop
         store(faulty_database, document("e1"))
     eventually(lambda: worker.decided == ["e0", "e1"])
     assert pauses[:6] == [1, 2, 3, 4, 5, 6], "each pause may be longer than the last"
-    running.end()
-
-
-@pytest.mark.parametrize("feed", FEEDS)
-def test_a_get_more_that_never_returns_ends_with_the_feeds_socket_time_out(
-    faulty_database: Database[Document],
-    faulty: EmbeddedMongod,
-    dispatch: Dispatch,
-    told: Told,
-    feed: str,
-) -> None:
-    worker = RecordingWorker()
-    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed, **IMPATIENT)
-    with writing(faulty_database) as writers:
-        some(writers)
-        eventually(lambda: has_position(faulty_database))
-        block = {"blockConnection": True, "blockTimeMS": 2500, "appName": "feed"}
-        with failing(faulty_database.client, ["getMore"], times=2, **block):
-            some(writers, 5)
-            eventually(lambda: told("answered the feed late") or told("feed unavailable"))
-            wait_until_handled_once(worker, writers, whole=False)
-    wait_until_handled_once(worker, writers)
-    assert told("feed lost its position") == []
     running.end()
 
 

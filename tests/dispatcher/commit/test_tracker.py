@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dispatcher.commit.tracker import (
     FORGET_AFTER,
-    KEPT_OUT_OF_HELD,
-    RING_SLOTS,
     ProgressSnapshot,
     ProgressTracker,
     Slot,
@@ -198,53 +195,6 @@ TestAccount = Account.TestCase
 TestAccount.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
-def test_a_snapshot_has_ring_slots_only_once() -> None:
-    tracker = ProgressTracker()
-    for number in range(5):
-        slot = tracker.take(number, number)
-        assert slot is not None
-        tracker.finish(slot)
-    first = tracker.snapshot()
-    assert first.ring == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4}
-    tracker.saved(first)
-    slot = tracker.take(5, 5)
-    assert slot is not None
-    tracker.finish(slot)
-    assert tracker.snapshot().ring == {5: 5}
-
-
-def test_a_failed_save_is_repeated() -> None:
-    tracker = ProgressTracker()
-    for number in range(3):
-        slot = tracker.take(number, number)
-        assert slot is not None
-        tracker.finish(slot)
-        tracker.snapshot()
-        tracker.not_saved()
-    assert tracker.snapshot().ring == {0: 0, 1: 1, 2: 2}
-
-
-def test_the_ring_wraps_and_a_snapshot_never_has_more_than_it_holds() -> None:
-    tracker = ProgressTracker()
-    for number in range(RING_SLOTS * 2 + 7):
-        slot = tracker.take(number, number)
-        assert slot is not None
-        tracker.finish(slot)
-    snapshot = tracker.snapshot()
-    assert len(snapshot.ring) == RING_SLOTS
-    assert set(snapshot.ring.values()) == set(range(RING_SLOTS + 7, RING_SLOTS * 2 + 7))
-
-
-def test_the_memory_of_the_tracker_is_bounded() -> None:
-    tracker = ProgressTracker()
-    for number in range(RING_SLOTS * 3):
-        slot = tracker.take(number, number)
-        assert slot is not None
-        tracker.finish(slot)
-    assert len(tracker._known) == RING_SLOTS
-    assert len(tracker._window) == 0
-
-
 def test_documents_finished_beyond_after_are_saved_while_a_scan_can_meet_them() -> None:
     """Otherwise a document overwritten before its place came would be saved permanently."""
     tracker = ProgressTracker(token=0, after=0, finished=["gone", "met"], passed=0, ring=[])
@@ -260,47 +210,9 @@ def test_documents_finished_beyond_after_are_saved_while_a_scan_can_meet_them() 
     assert tracker.snapshot().finished == []
 
 
-@pytest.mark.parametrize("ring", [[], [None] * 10, list(range(5000))])
-def test_a_ring_of_another_length_is_taken_as_it_is(ring: list[Any]) -> None:
-    tracker = ProgressTracker(token=1, after=2, finished=[], passed=3, ring=ring)
-    assert tracker.take("new", 5) is not None
-
-
-def test_documents_decided_out_of_held_are_not_taken_again() -> None:
-    """The ring may have forgotten it long ago, and a scan still meets it in recvq."""
-    tracker = ProgressTracker()
-    tracker.finish_held("held")
-    assert tracker.take("held", 1) is None
-    assert len(tracker) == 0
-
-
 def test_documents_finished_by_a_predecessor_beyond_after_keep_their_places() -> None:
     """Out of `held` and decided before the feed brings it: progress still moves over it."""
     tracker = ProgressTracker(token=0, after=0, finished=["held"], passed=0, ring=[])
     tracker.finish_held("held")
     assert tracker.take("held", 1) is None
     assert (tracker.after, tracker.snapshot().finished) == ("held", [])
-
-
-def test_the_memory_of_what_came_out_of_held_is_bounded() -> None:
-    tracker = ProgressTracker()
-    for number in range(KEPT_OUT_OF_HELD + 1):
-        tracker.finish_held(number)
-    assert len(tracker._out_of_held) == KEPT_OUT_OF_HELD
-
-
-def test_a_failed_save_of_documents_finished_beyond_after_is_repeated() -> None:
-    tracker = ProgressTracker()
-    slots = [tracker.take(number, number) for number in range(5)]
-    for number in (1, 2):
-        slot = slots[number]
-        assert slot is not None
-        tracker.finish(slot)
-        tracker.saved(tracker.snapshot())
-    for number in (3, 4):
-        slot = slots[number]
-        assert slot is not None
-        tracker.finish(slot)
-        told = tracker.snapshot().finished
-        tracker.not_saved()
-    assert told == [1, 2, 3, 4]

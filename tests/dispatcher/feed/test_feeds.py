@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Protocol
 
 import bson
@@ -23,7 +22,7 @@ from dispatcher.feed.oplog import OplogFeed, inserts
 from dispatcher.feed.rescan import Rescan
 from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
-from linedesk.store.client import Client, connect
+from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, Document, name_of
 from linedesk.store.errors import StoreUnavailable
@@ -148,19 +147,6 @@ def test_documents_come_whole_and_in_order(place: Place, feed: Feed) -> None:
     assert quiet(feed)
 
 
-def test_documents_of_one_insert_keep_their_order(place: Place, feed: Feed) -> None:
-    place.insert(*numbered(50, prefix="a"))
-    place.insert(*numbered(50, prefix="b"))
-    expected = [f"{prefix}{n}" for prefix in "ab" for n in range(50)]
-    assert names(read(feed, 100)) == expected
-
-
-def test_times_never_go_back(place: Place, feed: Feed) -> None:
-    place.insert(*numbered(20))
-    times = [reading.time for reading in read(feed, 20)]
-    assert times == sorted(times)
-
-
 def test_a_token_brings_exactly_the_rest(place: Place, feed: Feed) -> None:
     place.insert(*numbered(4))
     place.insert(*(document(f"f{n}") for n in range(3)))
@@ -171,39 +157,6 @@ def test_a_token_brings_exactly_the_rest(place: Place, feed: Feed) -> None:
         with closing(place.feed()) as other:
             other.open(reading.token)
             assert names(read(other, 7 - position)) == [*names(found)[position + 1 :], "new"]
-
-
-def test_the_feeds_own_token_is_that_of_its_last_document(place: Place, feed: Feed) -> None:
-    place.insert(*numbered(3))
-    read(feed, 3)
-    with closing(place.feed()) as other:
-        other.open(feed.token)
-        assert quiet(other)
-
-
-def test_the_same_feed_may_be_opened_again(place: Place, feed: Feed) -> None:
-    place.insert(*numbered(5))
-    token = read(feed, 2)[-1].token
-    feed.open(token)
-    assert names(read(feed, 3)) == ["e2", "e3", "e4"]
-    feed.close()
-    feed.open(token)
-    assert names(read(feed, 3)) == ["e2", "e3", "e4"]
-
-
-def test_a_quiet_feed_answers_within_a_second(place: Place, feed: Feed) -> None:
-    for _ in range(3):
-        began = time.monotonic()
-        assert feed.read() is None
-        assert time.monotonic() - began < 1.0
-
-
-def test_the_token_of_a_quiet_feed_loses_nothing(place: Place, feed: Feed) -> None:
-    assert quiet(feed)
-    token = feed.token
-    place.insert(*numbered(3))
-    feed.open(token)
-    assert names(read(feed, 3)) == ["e0", "e1", "e2"]
 
 
 def test_the_token_moves_on_while_others_write(request: pytest.FixtureRequest) -> None:
@@ -236,42 +189,6 @@ def test_opening_at_a_time_includes_what_was_stored_at_it(place: Place, feed: Fe
         assert names(read(other, 3)) == ["e0", "e1", "e2"]
 
 
-def test_opening_now_misses_nothing_that_comes_after(place: Place) -> None:
-    place.insert(document("old"))
-    now = place.now()
-    place.insert(document("new"))
-    with closing(place.feed()) as feed:
-        feed.open_at(now)
-        found = names(read(feed, 1))
-        # Documents as old as the moment itself may be delivered as well.
-        if found == ["old"]:
-            found = names(read(feed, 1))
-        assert found == ["new"]
-
-
-def test_closing_twice_is_harmless(place: Place) -> None:
-    feed = place.feed()
-    feed.close()
-    feed.open_at(place.now())
-    feed.close()
-    feed.close()
-
-
-def test_a_dropped_collection_is_lost_history(place: Place, feed: Feed) -> None:
-    place.insert(document("e0"))
-    read(feed, 1)
-    place.drop()
-
-    def lost() -> bool:
-        try:
-            assert feed.read() is None
-        except PositionLost:
-            return True
-        return False
-
-    eventually(lost)
-
-
 def test_documents_inserted_before_the_drop_are_still_delivered(place: Place, feed: Feed) -> None:
     place.insert(*numbered(3))
     place.drop()
@@ -296,47 +213,6 @@ def test_a_token_from_before_the_drop_brings_the_rest_and_then_the_drop(
             read(other, 1)
 
 
-def test_a_feed_continues_from_after_the_drop(place: Place, feed: Feed) -> None:
-    place.drop()
-    with pytest.raises(PositionLost):
-        read(feed, 1)
-    # Some later write; a dispatcher saves its progress before it opens again.
-    place.tick()
-    feed.open_at(place.now())
-    place.insert(document("e0"))
-    assert names(read(feed, 1)) == ["e0"]
-
-
-@pytest.mark.parametrize("way", ["renamed", "replaced", "database dropped", "converted"])
-@pytest.mark.parametrize("name", DATABASE_FEEDS)
-def test_every_way_to_lose_the_collection_is_lost_history_with_its_name(
-    database: Database[Document], name: str, way: str
-) -> None:
-    place = InDatabase(database, name)
-    with closing(place.feed()) as feed:
-        feed.open_at(place.now())
-        place.insert(document("e0"))
-        read(feed, 1)
-        if way == "renamed":
-            database[RECVQ].rename("elsewhere")
-        elif way == "replaced":
-            database.create_collection("held")
-            database["held"].rename(RECVQ, dropTarget=True)
-        elif way == "database dropped":
-            database.client.drop_database(database.name)
-        else:
-            database.command("convertToCapped", RECVQ, size=MEGABYTE)
-        with pytest.raises(RecvqGone) as gone:
-            read(feed, 1)
-    told = {
-        "renamed": f"renamed to {database.name}.elsewhere",
-        "replaced": "replaced",
-        "database dropped": "dropped",
-        "converted": "replaced",
-    }
-    assert str(gone.value) == f"recvq was {told[way]}"
-
-
 UNUSABLE_TOKENS: list[Any] = [
     {"_data": "not hexadecimal"},
     {"_data": "82"},
@@ -355,17 +231,6 @@ def test_an_unusable_token_is_lost_history(place: Place) -> None:
     for token in UNUSABLE_TOKENS:
         with closing(place.feed()) as feed, pytest.raises(PositionLost):
             feed.open(token)
-
-
-@pytest.mark.parametrize("name", DATABASE_FEEDS)
-def test_the_token_of_another_feed_is_lost_history(database: Database[Document], name: str) -> None:
-    other = InDatabase(database, next(feed for feed in DATABASE_FEEDS if feed != name))
-    with closing(other.feed()) as feed:
-        feed.open_at(other.now())
-        other.insert(document("e0"))
-        token = read(feed, 1)[0].token
-    with closing(InDatabase(database, name).feed()) as feed, pytest.raises(PositionLost):
-        feed.open(token)
 
 
 @pytest.mark.parametrize("name", DATABASE_FEEDS)
@@ -436,38 +301,6 @@ def test_a_cursor_that_the_server_ends_is_opened_again(
         feed.open(token)
         assert names(found or read(feed, 1)) == ["e0"]
         feed.close()
-
-
-def opens(feed: Feed, token: Any) -> bool:
-    try:
-        feed.open(token)
-    except StoreUnavailable:
-        return False
-    return True
-
-
-def test_without_a_server_a_feed_says_so_and_can_be_closed(own_mongod: EmbeddedMongod) -> None:
-    with connect(own_mongod.uri, app_name="tests", server_selection_seconds=0.2) as client:
-        create_collections(client.line_bot, capped_bytes=MEGABYTE)
-        place = InDatabase(client.line_bot, "either")
-        feeds = [InDatabase(client.line_bot, name).feed() for name in DATABASE_FEEDS]
-        for feed in feeds:
-            feed.open_at(place.now())
-            feed.read()
-        tokens = [feed.token for feed in feeds]
-        place.insert(document("e0"))
-        own_mongod.kill()
-        for feed, token in zip(feeds, tokens, strict=True):
-            with pytest.raises(StoreUnavailable):
-                read(feed, 2)
-            with pytest.raises(StoreUnavailable):
-                feed.open(token)
-            feed.close()
-        own_mongod.start()
-        for feed, token in zip(feeds, tokens, strict=True):
-            eventually(partial(opens, feed, token))
-            assert names(read(feed, 1)) == ["e0"]
-            feed.close()
 
 
 def test_a_document_not_on_a_majority_is_not_handed_out(lagging: LaggingSet) -> None:
@@ -592,48 +425,3 @@ def test_a_position_moves_past_a_transaction_only_with_its_last_document(
         other.open(third.token)
         assert names(read(other, 1)) == ["next"]
     feed.close()
-
-
-def test_a_transaction_half_read_comes_whole_again(database: Database[Document]) -> None:
-    database.drop_collection(RECVQ)
-    database.create_collection(RECVQ)
-    place = InDatabase(database, "oplog")
-    with closing(place.feed()) as feed:
-        feed.open_at(place.now())
-        place.insert(document("before"))
-        (before,) = read(feed, 1)
-        with database.client.start_session() as session, session.start_transaction():
-            for one in numbered(3):
-                database[RECVQ].insert_one(one, session=session)
-        read(feed, 2)
-        feed.open(before.token)
-        assert names(read(feed, 3)) == ["e0", "e1", "e2"]
-
-
-def test_an_oplog_that_rolls_over_before_the_first_read_is_noticed(tiny: EmbeddedMongod) -> None:
-    """Between opening and reading a dispatcher may wait long for room."""
-    with connect(tiny.uri, app_name="tests") as client:
-        create_collections(client.line_bot, capped_bytes=8 * MEGABYTE)
-        place = InDatabase(client.line_bot, "oplog")
-        feed = place.feed()
-        feed.open_at(place.now())
-        place.insert(document("e0"))
-        roll_over(client, than=place.now())
-        token = feed.token
-        with pytest.raises((PositionLost, StoreUnavailable)):
-            read(feed, 1)
-        with pytest.raises(PositionLost):
-            feed.open(token)
-        feed.close()
-
-
-def roll_over(client: Client, *, than: Timestamp) -> None:
-    """Write until the oplog no longer reaches back to a time."""
-    oplog = client.local["oplog.rs"]
-
-    def gone() -> bool:
-        client["filler"]["filler"].insert_many([{"text": "x" * 20_000} for _ in range(20)])
-        oldest = oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
-        return bool(oldest["ts"] > than)
-
-    eventually(gone, seconds=30)

@@ -20,7 +20,7 @@ from pymongo.write_concern import WriteConcern
 from dispatcher.commit.tracker import RING_SLOTS
 from dispatcher.conversations.mailbox import JobResult
 from dispatcher.feed.feed import PositionLost
-from dispatcher.feed.rescan import KEPT_IDS, LONG_PASS_DOCUMENTS, Rescan, ScanPass
+from dispatcher.feed.rescan import LONG_PASS_DOCUMENTS, Rescan
 from linedesk.launch.dispatcher import make_feed
 from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
@@ -75,19 +75,6 @@ def wide_oplog(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rescan, "_oplog_window_seconds", lambda self: 3600.0)
 
 
-@pytest.mark.usefixtures("wide_oplog")
-def test_without_a_last_document_all_of_recvq_is_scanned(
-    database: Database[Document], store: Store
-) -> None:
-    store(database, *numbered(1200))
-    taken = Taken()
-    one = Rescan(database[RECVQ]).scan(None, taken, never)
-    assert taken.names == [f"e{n}" for n in range(1200)]
-    assert one is not None
-    assert (one.read, one.last) == (1200, taken.documents[-1]["_id"])
-    assert set(taken.documents[0]) == {"_id", "eventId", "channel", "key", "acceptTime", "event"}
-
-
 @pytest.mark.parametrize(
     ("last", "first"),
     [
@@ -124,23 +111,6 @@ def test_a_scan_begins_there_in_a_collection_that_has_gone_round(
     assert taken.names == held[1000 - SAFE_ORDER_SLACK :]
 
 
-def test_an_empty_recvq_is_scanned_in_no_time(database: Database[Document]) -> None:
-    taken = Taken()
-    one = Rescan(database[RECVQ]).scan(None, taken, never)
-    assert one is not None
-    assert (one.read, taken.names) == (0, [])
-
-
-def test_a_missing_last_document_is_logged_and_all_is_scanned(
-    database: Database[Document], store: Store, told: Told
-) -> None:
-    store(database, *numbered(700))
-    taken = Taken()
-    Rescan(database[RECVQ]).scan("overwritten", taken, never)
-    assert taken.names == [f"e{n}" for n in range(700)]
-    assert len(told("were overwritten before they were handled after=overwritten")) == 1
-
-
 @pytest.mark.usefixtures("wide_oplog")
 def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
     database: Database[Document], store: Store, told: Told
@@ -158,28 +128,6 @@ def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
     assert one.read <= SAFE_ORDER_SLACK + 1 + len(late)
     # The documents that the stream will bring again are known.
     assert all(row["_id"] in one.seen for row in late)
-
-
-@pytest.mark.parametrize(("took", "again"), [(9.9, False), (10.1, True)])
-def test_a_pass_is_long_if_it_took_a_tenth_of_the_oplog(took: float, again: bool) -> None:
-    one = ScanPass(Timestamp(1, 1), started=time.monotonic() - took)
-    assert one.is_long(window_seconds=100.0) is again
-
-
-def test_a_pass_is_long_if_it_read_many() -> None:
-    one = ScanPass(Timestamp(1, 1))
-    for number in range(LONG_PASS_DOCUMENTS):
-        one.note(number)
-    assert not one.is_long(window_seconds=1e9)
-    one.note("one more")
-    assert one.is_long(window_seconds=1e9)
-
-
-def test_a_pass_keeps_a_bounded_number_of_ids() -> None:
-    one = ScanPass(Timestamp(1, 1))
-    for number in range(KEPT_IDS + 5):
-        one.note(number)
-    assert list(one.seen) == list(range(5, KEPT_IDS + 5))
 
 
 def test_a_scan_ends_on_request(database: Database[Document], store: Store) -> None:
@@ -209,14 +157,6 @@ def test_a_scan_that_is_overtaken_begins_again(database: Database[Document], sto
     store(database, *numbered(300))
     with pytest.raises(StoreUnavailable):
         Rescan(database[RECVQ]).scan(None, Taken(go_round), never)
-
-
-def test_a_scan_of_a_collection_that_is_dropped_meanwhile_begins_again(
-    database: Database[Document], store: Store
-) -> None:
-    store(database, *numbered(300))
-    with pytest.raises(StoreUnavailable):
-        Rescan(database[RECVQ]).scan(None, Taken(lambda: database.drop_collection(RECVQ)), never)
 
 
 def test_a_scan_waits_until_all_that_was_stored_before_it_is_visible(lagging: LaggingSet) -> None:
@@ -367,31 +307,6 @@ def test_a_scan_that_starts_at_an_inversion_finds_what_lies_before_its_start(
 
 
 # A dispatcher without a position.
-
-
-@pytest.mark.parametrize("feed", FEEDS)
-def test_documents_stored_before_the_very_first_start_are_handled_once(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    saved_up_to: SavedUpTo,
-    feed: str,
-) -> None:
-    given = numbered(100, keys=7)
-    store(database, *given[:90])
-    for one in given[90:]:
-        store(database, one)
-    worker = RecordingWorker()
-    running = dispatch(database, worker, feed=feed)
-    eventually(lambda: len(worker.decided) >= 100)
-    store(database, document("new", "U0"))
-    eventually(lambda: "new" in worker.decided)
-    running.end()
-    expected = {f"U{k}": [f"e{n}" for n in range(100) if n % 7 == k] for k in range(7)}
-    expected["U0"].append("new")
-    assert worker.by_key == expected
-    assert worker.again["e0"] is True
-    assert worker.again["new"] is False
 
 
 @pytest.mark.parametrize("feed", FEEDS)

@@ -8,7 +8,6 @@ from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import Mailbox, Run
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import HELD_AFTER_SECONDS, HoldPolicy
-from linedesk.store.control import Pause, Pauses, Scope
 from tests.dispatcher.fakes import WAITS
 
 AFTER = HELD_AFTER_SECONDS
@@ -68,15 +67,6 @@ def test_delays_caused_by_mongodb_do_not_count() -> None:
     desk.policy.excuse(AFTER)
     assert desk.due(AFTER) == {}
     assert desk.due(AFTER * 2) == {"slow": 1}
-
-
-def test_a_paused_document_is_due_soon() -> None:
-    desk = Desk()
-    desk.put("paused", 2)
-    desk.put("other")
-    desk.mailboxes.obey(Pauses((Pause(Scope("main", "paused")),)))
-    assert desk.due(0.9) == {}
-    assert desk.due(1.0) == {"paused": 2}
 
 
 def test_in_a_crowded_window_a_key_is_due_that_decides_too_slowly() -> None:

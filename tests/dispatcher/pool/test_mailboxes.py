@@ -24,7 +24,6 @@ from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import KeyState, Load, ReadyLine, Run
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import MOST_MOVED_BYTES, Moves
-from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
 from linedesk.store.limits import MOST_WRAPPED_BYTES
@@ -700,15 +699,6 @@ def test_keys_take_turns() -> None:
     assert order == [1, -1, 2, -2]
 
 
-def test_a_resumed_key_goes_behind_ready_ones() -> None:
-    mailboxes = mailboxes_of(*numbered(1, "A"), {"_id": 9, "channel": CHANNEL, "key": "B"})
-    mailboxes.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
-    mailboxes.obey(Pauses())
-    run = mailboxes.next(1.0)
-    assert isinstance(run, Run)
-    assert run.mailbox.key == (CHANNEL, "B")
-
-
 def an_event(name: str, key: str, event: Any) -> Document:
     return {"_id": name, "channel": CHANNEL, "key": key, "eventId": name, "event": event}
 
@@ -756,33 +746,6 @@ def test_slow_runs_leave_threads_to_others_and_take_turns() -> None:
         assert mailboxes.next(1.0) is None
 
 
-def test_a_slow_one_that_was_given_up_makes_room_and_gets_its_place_again() -> None:
-    mailboxes = mailboxes_of(answered("a"), answered("b"), most_slow=1)
-    first, second = begun(mailboxes), begun(mailboxes)
-    assert first.job.take_slow_place()
-    assert not second.job.take_slow_place()
-    mailboxes.deferred(second, WAITS)
-    mailboxes.abandoned(first)
-    again = begun(mailboxes)
-    assert again.name == "b"
-    first.job.resume()
-    assert mailboxes.next(1.0) is None
-    mailboxes.decided(again)
-    assert begun(mailboxes).job.take_slow_place(), "it has its place since its run began"
-
-
-def test_a_key_that_comes_while_others_wait_for_a_slow_place_goes_behind_them() -> None:
-    mailboxes = mailboxes_of(answered("a"), answered("b"), answered("c"), most_slow=1)
-    first, second, third = begun(mailboxes), begun(mailboxes), begun(mailboxes)
-    assert first.job.take_slow_place()
-    assert not second.job.take_slow_place()
-    mailboxes.deferred(second, WAITS)
-    mailboxes.decided(first)
-    assert not third.job.take_slow_place()
-    mailboxes.deferred(third, WAITS)
-    assert begun(mailboxes).name == "b"
-
-
 # Documents decided together with the first one.
 
 
@@ -794,35 +757,6 @@ def put(mailboxes: Mailboxes, *documents: Document, again: bool = False) -> None
 
 def ids(documents: Any) -> list[Any]:
     return [one["_id"] for one in documents]
-
-
-def test_documents_taken_along_end_with_the_job() -> None:
-    mailboxes = mailboxes_of(*numbered(5))
-    run = begun(mailboxes)
-    assert ids(run.job.following().documents) == [2, 3, 4, 5]
-    assert run.job.take_along(2) == 2
-    assert mailboxes.decided(run)
-    following = begun(mailboxes)
-    assert following.name == "4"
-    assert mailboxes.decided(following)
-    assert (mailboxes.tracker.unfinished, mailboxes.decided_documents) == (1, 4)
-
-
-def test_documents_taken_along_are_kept_over_a_deferral_and_can_be_released() -> None:
-    mailboxes = mailboxes_of(*numbered(3))
-    run = begun(mailboxes)
-    run.job.take_along(1)
-    mailboxes.abandoned(run)
-    put(mailboxes, *numbered(4)[3:])
-    run.job.resume()
-    again = begun(mailboxes)
-    mailboxes.deferred(again, WAITS)
-    again.job.resume()
-    last = begun(mailboxes)
-    assert last.job is run.job
-    last.job.take_along(0)
-    mailboxes.decided(last)
-    assert begun(mailboxes).name == "2"
 
 
 def test_documents_taken_along_stay_in_memory_when_they_move_to_held() -> None:
@@ -848,39 +782,12 @@ def three_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     set_many(monkeypatch, 3)
 
 
-@pytest.mark.usefixtures("three_are_many")
-def test_no_more_is_taken_along_than_applied_can_name() -> None:
-    mailboxes = mailboxes_of(*numbered(9))
-    for _ in range(2):
-        mailboxes.decided(begun(mailboxes))
-    run = begun(mailboxes)
-    assert run.job.following().room == 2
-    assert run.job.take_along(6) == 2
-
-
 def test_behind_a_suspect_nothing_is_taken_along() -> None:
     mailboxes = mailboxes_of(*numbered(9))
     run = begun(mailboxes)
     run.mailbox.save_each = 3
     assert run.job.following().room == 0
     assert run.job.take_along(3) == 0
-
-
-@pytest.mark.usefixtures("three_are_many")
-def test_only_so_many_documents_are_given() -> None:
-    following = begun(mailboxes_of(*numbered(5))).job.following()
-    assert (ids(following.documents), following.is_cut) == ([2, 3], True)
-
-
-def test_only_documents_that_follow_directly_are_given() -> None:
-    all_there = begun(mailboxes_of(*numbered(5))).job.following()
-    assert (len(all_there.documents), all_there.is_cut) == (4, False)
-    mailboxes = mailboxes_of(*numbered(5))
-    run = begun(mailboxes)
-    save(moving(mailboxes, 3))
-    following = run.job.following()
-    assert (following.documents, following.is_cut) == ([], True)
-    assert run.job.take_along(2) == 0
 
 
 def test_a_further_document_resumes_a_job_that_listens() -> None:
@@ -917,19 +824,6 @@ def test_a_document_during_the_handler_does_not_shorten_the_pause_before_the_nex
     assert mailboxes.next(1.0) is None
 
 
-def test_a_job_that_listens_learns_that_all_is_read() -> None:
-    mailboxes = Mailboxes(ProgressTracker(), suspects=CrashSuspects(most=10))
-    put(mailboxes, *numbered(1), {"_id": 9, "channel": CHANNEL, "key": "B"}, again=True)
-    deferred, running = begun(mailboxes), begun(mailboxes)
-    for run in (deferred, running):
-        assert run.job.following().is_reading
-    mailboxes.deferred(deferred, WAITS)
-    mailboxes.all_is_read()
-    assert not running.job.following().is_reading
-    mailboxes.deferred(running, WAITS)
-    assert {begun(mailboxes).job, begun(mailboxes).job} == {deferred.job, running.job}
-
-
 @pytest.mark.parametrize("event", [None, "typed in a shell", DBRef("events", 1), {}])
 def test_a_document_that_is_no_event_waits_for_no_answer(event: Any) -> None:
     mailboxes = mailboxes_of(an_event("x", "U1", event))
@@ -952,66 +846,6 @@ def test_documents_possibly_decided_by_an_earlier_process_are_saved_one_by_one()
     for _ in range(3):
         assert mailboxes.decided(run)
         run = begun(mailboxes)
-
-
-def test_of_moved_documents_only_the_first_stays_in_memory() -> None:
-    mailboxes = mailboxes_of(*numbered(20))
-    save(moving(mailboxes, 20))
-    [one] = mailboxes.all()
-    assert [job.document["_id"] for job in one.jobs] == [1]
-    assert (one.in_hand, mailboxes.held_documents) == (1, 20)
-
-
-def test_a_release_is_for_the_first_document_alone() -> None:
-    mailboxes = mailboxes_of(*numbered(2))
-    run = begun(mailboxes)
-    mailboxes.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
-    mailboxes.let_pass(run.mailbox)
-    mailboxes.decided(run)
-    assert run.mailbox.state is KeyState.PAUSED
-
-
-def test_documents_that_move_while_held_is_read_come_behind_it() -> None:
-    mailboxes = Mailboxes(ProgressTracker())
-    mailboxes.put_held(HeldKey(CHANNEL, "A", 1, 0))
-    load = mailboxes.next(1.0)
-    assert isinstance(load, Load)
-    one = {"_id": 9, "channel": CHANNEL, "key": "A"}
-    mailboxes.put(one, None, key=(CHANNEL, "A"), size=1, again=False, now=1.0)
-    save(moving(mailboxes, 1))
-    mailboxes.loaded(load, [{"_id": 1, "n": 0, "document": {"_id": 1}}])
-    mailboxes.decided(begun(mailboxes))
-    following = mailboxes.next(1.0)
-    assert isinstance(following, Load)
-    assert (following.above, following.upto) == (0, 1)
-
-
-def test_of_fewer_documents_than_had_to_move_each_is_chosen_once() -> None:
-    """Some were decided since then."""
-    mailboxes = mailboxes_of(*numbered(6))
-    moves = Moves(mailboxes)
-    moves.want((one, 6) for one in mailboxes.all())
-    for _ in range(3):
-        assert mailboxes.decided(begun(mailboxes))
-    moves.choose(NOW)
-    save(moves)
-    assert (mailboxes.held_documents, moves.are_wanted) == (3, False)
-
-
-def test_a_document_moves_to_held_with_its_place_and_why_it_waits() -> None:
-    document = {"_id": 1, "channel": CHANNEL, "key": "A", "event": {}}
-    mailboxes = mailboxes_of(document)
-    plan = moving(mailboxes, 10).begin_save()
-    assert plan is not None
-    row = {"_id": 1, "n": 0, "key": "A", "channel": CHANNEL, "document": document}
-    assert plan.rows == ({**row, "why": {"code": "behind_slow_handler"}, "since": NOW},)
-
-
-def test_nothing_moves_past_a_document_that_is_too_large() -> None:
-    large = {"_id": 1, "key": "A", "padding": "x" * MOST_WRAPPED_BYTES}
-    mailboxes = mailboxes_of(large, {"_id": 2, "key": "A"})
-    moves = moving(mailboxes, 10)
-    assert (mailboxes.held_documents, moves.are_wanted) == (0, False)
 
 
 def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None:

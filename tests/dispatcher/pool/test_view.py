@@ -7,17 +7,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from random import Random
 
 import pytest
 
 from dispatcher.commit.progress import HeldKey
-from dispatcher.commit.tracker import ProgressTracker, Slot
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import Job, JobResult, Mailbox, Wait
 from dispatcher.pool.mailboxes import Mailboxes
-from dispatcher.pool.suspects import CrashSuspects
 from dispatcher.pool.threads import Threads
-from dispatcher.pool.view import MOST_WAITING, PoolView
+from dispatcher.pool.view import PoolView
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import name_of
 from linedesk.store.records.waits import Why
@@ -61,45 +59,6 @@ def test_of_what_is_held_the_paused_part_is_told_apart_before_it_is_read() -> No
         mailboxes.obey(obeyed)
         standing = view.standing([])
         assert (standing.held, standing.unpaused) == (15, unpaused)
-
-
-def test_a_document_read_and_not_decided_is_in_hand(pool_of: MakePool) -> None:
-    held = Holder("e0")
-    desk = pool_of(held)
-    desk.put(*numbered(10, keys=5))
-    eventually(lambda: desk.pool.view.in_hand()["in_hand_documents"] == 2)
-    # The second document of the held key waits behind it; all others are decided.
-    assert figures_of(desk.pool, *COUNTS) == (10, 8, 2, 10)
-    held.let_go()
-    desk.wait_until_idle()
-    assert figures_of(desk.pool, *COUNTS) == (10, 10, 0, 0)
-
-
-def test_a_heartbeat_is_never_in_hand_and_no_event(pool_of: MakePool) -> None:
-    desk = pool_of(lambda job: JobResult.DONE)
-    desk.pool.put_finished({"_id": 1, "heartbeat": True}, None)
-    assert figures_of(desk.pool, *COUNTS) == (0, 0, 0, 0)
-
-
-def test_unfinished_documents_are_counted_in_the_order_of_the_window() -> None:
-    """Whatever finishes in whatever order, be it found finished at once."""
-    random = Random(6)
-    tracker = ProgressTracker(
-        token=None, after=None, finished=[7, 30, 55], passed=0, ring=[], held=0
-    )
-    slots: list[Slot] = []
-    for id_ in range(200):
-        slot = tracker.take(id_, None)
-        slots += [slot] if slot is not None else []
-        if slots and random.random() < 0.7:
-            tracker.finish(slots.pop(random.randrange(len(slots))))
-        assert tracker.unfinished == len(slots)
-        assert tracker.newest == id_
-        assert tracker.has_read(id_)
-    assert not tracker.has_read(200)
-    while slots:
-        tracker.finish(slots.pop())
-    assert (tracker.unfinished, tracker.newest) == (0, 199)
 
 
 def test_documents_that_the_reader_has_seen_are_known_by_name(pool_of: MakePool) -> None:
@@ -190,47 +149,6 @@ def test_a_key_that_waits_for_its_next_try_says_why(pool_of: MakePool) -> None:
     assert desk.pool.view.in_hand()["waiting_keys"]["again"] == 0
 
 
-def test_of_many_keys_the_longest_waiting_are_reported(pool_of: MakePool) -> None:
-    names = [f"e{n}" for n in range(MOST_WAITING + 15)]
-    parking, again = Parking(*names), Holder("e0")
-
-    def decide(job: Job) -> JobResult | Wait:
-        return again(job) if name_of(job.document) in parking.deferred else parking(job)
-
-    desk = pool_of(decide, threads=2)
-    desk.put(*numbered(len(names), keys=len(names)))
-    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["again"] == len(names))
-    assert [name for name, _ in waiting(desk)] == names[:MOST_WAITING]
-    parking.deferred["e0"].resume()
-    again.wait_until_held("e0")
-    # A running one does not wait.
-    assert [name for name, _ in waiting(desk)] == names[1 : MOST_WAITING + 1]
-    again.let_go()
-    for job in list(parking.deferred.values())[1:]:
-        job.resume()
-    desk.wait_until_idle()
-
-
-def test_documents_behind_a_handler_are_reported_once_it_takes_long(
-    pool_of: MakePool,
-) -> None:
-    held = Holder("e0")
-    desk = pool_of(held)
-    documents = numbered(3)
-    arrived = datetime.now(UTC) - timedelta(minutes=2)
-    documents[0]["acceptTime"] = arrived
-    desk.put(*documents)
-    held.wait_until_held("e0")
-    assert waiting(desk) == []
-    assert eventually(lambda: waiting(desk)) == [("e0", "behind_slow_handler")]
-    # The key waits since the arrival; its present try is younger.
-    [row] = desk.pool.view.waiting()
-    assert row["since"] == arrived
-    assert row["trySince"] > arrived + timedelta(minutes=1)
-    held.let_go()
-    desk.wait_until_idle()
-
-
 def test_a_document_during_the_count_behind_a_slow_handler_ends_nothing(
     pool_of: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,27 +173,3 @@ def test_a_document_during_the_count_behind_a_slow_handler_ends_nothing(
     held.let_go()
     desk.wait_until_idle()
     assert desk.pool.view.in_hand()["finished_documents"] == 4
-
-
-def test_a_key_that_waits_for_a_save_is_reported(pool_of: MakePool) -> None:
-    suspects = CrashSuspects(sought=True, most=100)
-    desk = pool_of(lambda job: JobResult.DONE, suspects=suspects)
-    desk.put(*numbered(2), again=True)
-    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 1)
-    assert waiting(desk) == [("e1", "not_saved")]
-    desk.save()
-    desk.wait_until_idle()
-    assert desk.pool.view.in_hand()["waiting_keys"]["save"] == 0
-
-
-def test_a_paused_key_and_the_pauses_in_force_are_reported(pool_of: MakePool) -> None:
-    desk = pool_of(lambda job: JobResult.DONE)
-    desk.pool.obey(Pauses((Pause(Scope("main", "U0")),)))
-    desk.put(*numbered(4, keys=2))
-    eventually(lambda: desk.pool.view.in_hand()["finished_documents"] == 2)
-    assert desk.pool.view.in_hand()["waiting_keys"]["paused"] == 1
-    assert waiting(desk) == [("e0", "paused")]
-    assert desk.pool.view.paused() == [{"channel": "main", "key": "U0"}]
-    desk.pool.obey(Pauses())
-    desk.wait_until_idle()
-    assert desk.pool.view.paused() == []

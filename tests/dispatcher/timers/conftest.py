@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -154,16 +153,3 @@ class Gate:
     def _wait(self) -> None:
         self.came.set()
         assert self.opened.wait(20)
-
-
-@pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[str]]:
-    """The log lines that hold a text."""
-    caplog.set_level(logging.INFO)
-    for name in ("dispatcher", "jobworker", "linedesk"):
-        caplog.set_level(logging.DEBUG, logger=name)
-
-    def find(text: str) -> list[str]:
-        return [r.getMessage() for r in caplog.records if text in r.getMessage()]
-
-    return find

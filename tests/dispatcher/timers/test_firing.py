@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from bson.datetime_ms import DatetimeMS
-from pymongo import monitoring
 from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
@@ -18,7 +17,6 @@ from dispatcher import timers as firing
 from dispatcher.metrics import TimerMetrics
 from dispatcher.timers import TimerFiring
 from linedesk.setup.collections import create_collections
-from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
@@ -240,45 +238,6 @@ def test_daily_timers_fired_by_a_clock_ahead_return_to_their_regular_time(
     one.fire()
     times = [name.partition("daily-0:1:")[2] for name in rung(database) if "daily-0" in name]
     assert times == ["2026-04-19T12:00:00.000Z", "2026-04-20T12:00:00.000Z"]
-
-
-class Reads(monitoring.CommandListener):
-    """Counts the keys and documents that are read."""
-
-    def __init__(self) -> None:
-        self.filters: list[Any] = []
-
-    def started(self, event: monitoring.CommandStartedEvent) -> None:
-        if event.command_name == "find":
-            self.filters.append(event.command)
-
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None: ...
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None: ...
-
-
-def test_many_waiting_timers_are_not_read(
-    database: Database[Any], clock: HandClock, mongo_uri: str
-) -> None:
-    """Each read uses the index, and examines only the rows that it returns."""
-    rows = [a_row(f"{n}", NOON + DAY, key=f"U{n}") for n in range(2000)]
-    database["schedule"].insert_many([a_row(), *rows])
-    reads = Reads()
-    with connect(mongo_uri, app_name="tests", event_listeners=[reads]) as client:
-        one = timer_firing(client[database.name], clock)
-        assert one.fire() == 1
-        assert one.fire() is None
-        assert one.next_at() == NOON + DAY
-    for asked in reads.filters:
-        find = {
-            name: asked[name]
-            for name in ("find", "filter", "sort", "limit", "projection")
-            if name in asked
-        }
-        plan = database.command("explain", find, verbosity="executionStats")["executionStats"]
-        assert plan["totalKeysExamined"] <= 2
-        assert plan["totalDocsExamined"] <= 1
-    assert len(reads.filters) == 3
 
 
 def test_a_row_is_read_before_a_lagging_majority_shows_it(

@@ -72,11 +72,6 @@ def test_a_row_that_can_never_fire_has_a_reason(changed: dict[str, Any], words: 
         ring(a_row() | changed)
 
 
-def test_a_row_without_its_parts_is_broken_too() -> None:
-    with pytest.raises(BrokenRow):
-        ring({"_id": "main/U1/tea", "runAt": NOON})
-
-
 def test_a_row_that_makes_too_large_a_document_is_broken() -> None:
     with pytest.raises(BrokenRow, match="too large"):
         ring(a_row(data={"text": "x" * MOST_DOCUMENT_BYTES}))
@@ -90,12 +85,6 @@ def test_a_daily_row_fires_at_its_next_time_but_at_none_that_has_fired() -> None
     assert regular_at(stored(a_row(every=DAILY, rang=long_ago)), now=early) == NOON
 
 
-def test_a_daily_row_fired_by_a_clock_years_ahead_does_not_wait_until_then() -> None:
-    """The clock was wrong for days, and rows fired for a time that is far away by the right one."""
-    ahead = stored(a_row(run_at=NOON + timedelta(days=366), every=DAILY, rang=NOON + YEAR))
-    assert regular_at(ahead, now=NOON) == NOON + timedelta(days=1)
-
-
 def test_a_row_waits_while_its_zone_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as with too many open files: it is sound, and is not set aside for good."""
 
@@ -105,8 +94,3 @@ def test_a_row_waits_while_its_zone_cannot_be_read(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(timers, "ZoneInfo", no_file)
     with pytest.raises(OSError, match="Too many open files"):
         ring(a_row(every=DAILY))
-
-
-@pytest.mark.parametrize("every", [None, "daily", {"at": "25:00", "tz": "Asia/Tokyo"}])
-def test_any_other_row_has_no_regular_time(every: Any) -> None:
-    assert regular_at(stored(a_row(every=every)), now=NOON) is None

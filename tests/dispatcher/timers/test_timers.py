@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,10 +14,8 @@ from pymongo.errors import DuplicateKeyError
 
 from dispatcher.timers import READ_SECONDS, TimerFiring, Timers, system_now
 from linedesk.setup.collections import create_collections
-from linedesk.store import timers
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.errors import AccessRefused, RecvqClosed, StoreUnavailable
-from linedesk.store.queue.guard import Guard
+from linedesk.store.errors import RecvqClosed
 from tests.dispatcher.timers.conftest import NOON, Gate, HandClock, a_row, asleep, rung
 from tests.waiting import eventually
 
@@ -90,33 +87,6 @@ def test_by_the_machines_clock_a_timer_fires_within_milliseconds(
     assert timedelta(0) <= document["acceptTime"] - due < timedelta(seconds=5)
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_guard_looks_shortly_before_a_timer_is_due(
-    schedule: Start, database: Found, clock: HandClock, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
-    """So that no timer waits for it; after a failed check the insert checks again."""
-    looks, look = [], Guard.look
-
-    def counted(guard: Guard) -> None:
-        looks.append(clock.now)
-        if fails and len(looks) == 1:
-            raise StoreUnavailable("away")
-        look(guard)
-
-    monkeypatch.setattr(Guard, "look", counted)
-    clock.move(seconds=-60)
-    database.schedule.insert_one(a_row())
-    # Even on a slow machine one check serves the timer.
-    one, early = schedule(every_seconds=60.0), NOON - timedelta(seconds=0.05)
-    eventually(lambda: asleep(one))
-    assert looks == []
-    clock.now = early
-    eventually(lambda: looks == [early])
-    clock.now = NOON
-    eventually(lambda: rung(database) == [RANG])
-    assert looks == ([early, NOON] if fails else [early])
-
-
 @pytest.mark.usefixtures("quiet")
 def test_a_row_that_its_own_process_sets_fires_at_once(schedule: Start, database: Found) -> None:
     """As the jobworker's step reports it (`tests/jobworker/test_races.py`)."""
@@ -143,23 +113,6 @@ def test_a_row_typed_by_hand_fires_after_the_next_read(
     database.schedule.insert_one(a_row())
     eventually(lambda: rung(database) == [RANG])
     assert one.stalled() is None
-
-
-@pytest.mark.usefixtures("quiet")
-def test_no_other_timer_is_read_for(schedule: Start, database: Found, looks: Looks) -> None:
-    database.schedule.insert_one(a_row("first", NOON + DAY))
-    one = schedule()
-    eventually(lambda: asleep(one))
-    before = looks.ended
-    database.schedule.insert_many([a_row(f"{n}", NOON + DAY) for n in range(20)])
-    for due_at in (NOON + DAY, None, NOON + 2 * DAY):
-        one.set(due_at)
-    assert asleep(one)
-    # Nor for an earlier one, before its time.
-    database.schedule.insert_one(a_row("sooner", NOON + DAY / 2))
-    one.set(NOON + DAY / 2)
-    eventually(lambda: asleep(one) and one._due_at == NOON + DAY / 2)
-    assert looks.ended == before
 
 
 @pytest.mark.usefixtures("quiet")
@@ -201,31 +154,7 @@ def test_daily_timers_continue_after_missed_times(
     assert rung(database) == [RANG, "timer:main/U1/tea:1:2026-04-23T12:00:00.000Z"]
 
 
-def test_many_timers_due_at_once_fire_in_batches_each_once(
-    schedule: Start, database: Found
-) -> None:
-    rows = [a_row(f"{n}", NOON - timedelta(milliseconds=n), key=f"U{n}") for n in range(1100)]
-    database.schedule.insert_many(rows)
-    schedule()
-    eventually(lambda: not database.schedule.count_documents({"runAt": {"$ne": None}}))
-    found = rung(database)
-    assert len(found) == len(set(found)) == 1100
-    assert [name.split("/")[1] for name in found] == [f"U{n}" for n in reversed(range(1100))]
-
-
 # The clock.
-
-
-@pytest.mark.usefixtures("quiet")
-def test_a_moved_clock_is_read_at_once_after_a_wake(
-    schedule: Start, database: Found, clock: HandClock
-) -> None:
-    database.schedule.insert_one(a_row(run_at=NOON + DAY))
-    one = schedule()
-    eventually(lambda: asleep(one))
-    clock.move(days=1)
-    one.wake()
-    eventually(lambda: rung(database))
 
 
 def test_a_clock_that_is_set_back_makes_it_wait_longer_and_daily_timers_come_back(
@@ -288,24 +217,6 @@ def test_a_closed_recvq_is_waited_for_and_said_once(
     eventually(lambda: told("MongoDB can be used again"))
 
 
-def test_a_zone_that_cannot_be_read_for_a_moment_is_waited_for(
-    schedule: Start, database: Found, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As with too many open files: no daily timer is set aside for it."""
-
-    def no_file(name: str) -> Any:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    database.schedule.insert_one(a_row(every=DAILY))
-    with monkeypatch.context() as patched:
-        patched.setattr(timers, "ZoneInfo", no_file)
-        schedule(longest_pause_seconds=0.01)
-        eventually(lambda: told("timers not fired, trying again"))
-        assert rung(database) == []
-    eventually(lambda: rung(database) == [RANG])
-    eventually(lambda: database.schedule.find_one()["runAt"] == NOON + DAY)
-
-
 def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
     schedule: Start, database: Found, told: Told
 ) -> None:
@@ -340,15 +251,6 @@ def test_without_the_lease_nothing_fires(
         )
     )
     assert rung(database) == [RANG]
-
-
-def test_a_wrong_password_ends_the_thread_since_only_a_new_process_reads_another(
-    database: Found,
-) -> None:
-    one = Timers(database, lease_is_fresh=lambda: True)
-    assert one._failed(AccessRefused(13)) > 0
-    with pytest.raises(AccessRefused):
-        one._failed(AccessRefused(18))
 
 
 # Two of them.

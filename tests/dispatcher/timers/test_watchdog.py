@@ -7,25 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.timers import LOOK_SECONDS, TimerFiring, Timers
 from linedesk.runtime.liveness import ThreadActivity
-from linedesk.store.documents import SCHEDULE
-from linedesk.store.errors import StoreUnavailable
-from tests.dispatcher.timers.conftest import NOON, HandClock, a_row
+from tests.dispatcher.timers.conftest import HandClock
 from tests.waiting import eventually
 
 Schedule = Callable[..., Timers]
-
-
-def test_it_reports_the_fired_timers_and_the_next_due_time(
-    schedule: Schedule, database: Database[Any], clock: HandClock
-) -> None:
-    database[SCHEDULE].insert_many([a_row(), a_row("rice", NOON.replace(hour=13))])
-    one = schedule()
-    eventually(lambda: one.status() == "1 timers fired, next due 2026-04-19 13:00 UTC")
-    assert one.stalled() is None
 
 
 def test_a_thread_that_hangs_is_a_stall(
@@ -65,20 +53,3 @@ def test_many_batches_one_after_the_other_are_no_stall(
     one.set(clock.now)
     eventually(lambda: len(seen) >= 10)
     assert set(seen) == {None}
-
-
-def test_the_reason_why_timers_wait_is_named(
-    schedule: Schedule, clock: HandClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(firing: TimerFiring, **_: Any) -> None:
-        raise StoreUnavailable("planted")
-
-    one = schedule()
-    eventually(lambda: one.status() == "0 timers fired")
-    with monkeypatch.context() as patched:
-        patched.setattr(TimerFiring, "fire", fail)
-        one.set(clock.now)
-        eventually(lambda: one.status().startswith("timers cannot be fired since 20"))
-        assert one.status().endswith(" UTC: planted, 0 timers fired")
-        assert one.stalled() is None
-    eventually(lambda: one.status() == "0 timers fired")
