@@ -17,7 +17,7 @@ from linedesk.store.control import NOTHING_STUCK, Scope
 from linedesk.store.documents import CONTROL, DEADLETTERS, HELD, Document, name_of
 from linedesk.store.records.letters import Cause
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
-from tests.dispatcher.fakes import WAITS, RecordingWorker, document, numbered
+from tests.dispatcher.fakes import RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
 from tests.listener import Listener
 from tests.waiting import eventually
@@ -252,29 +252,6 @@ def test_a_new_pause_stops_a_drop_until_its_own_end(
     assert control.resume(scope)
     eventually(lambda: giving.ran == ["new"])
     assert [name for name, _ in giving.dropped] == ["e0", "e1"]
-    running.end()
-
-
-def test_an_event_that_waits_for_its_next_try_is_dropped_as_well(
-    database: Database[Document], dispatch: Dispatch, store: Store
-) -> None:
-    """As where no worker process is free, and nothing resumes it."""
-    control, given_up = OperatorControl(database), list[str]()
-    entered = threading.Event()
-
-    def park(job: Job) -> JobResult | Wait:
-        if job.given_up_for is None:
-            entered.set()
-            return WAITS
-        given_up.append(job.given_up_for.cause)
-        return JobResult.RECORDED
-
-    running = dispatch(database, RecordingWorker(park))
-    store(database, *numbered(1))
-    assert entered.wait(15)
-    control.pause(Scope("main"), by="taro")
-    control.resume(Scope("main"), drop_by="hanako")
-    eventually(lambda: given_up == [DROPPED])
     running.end()
 
 

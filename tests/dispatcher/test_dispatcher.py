@@ -14,11 +14,12 @@ from pymongo.database import Database
 
 from dispatcher.commit.progress import Progress, Start
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from dispatcher.lease import Lease
 from dispatcher.process import ExitReason
+from dispatcher.timers import Timers
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import LEASES, PROGRESS, Document, name_of
 from linedesk.store.errors import AccessRefused, SetupError, StoreUnavailable
+from linedesk.store.timers import timer_id
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import took_over
@@ -128,24 +129,6 @@ def test_a_job_that_does_not_end_is_named_and_handled_again(
     assert successor.decided == ["stuck"]
 
 
-def test_a_job_that_raises_ends_the_process_and_is_handled_again(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
-) -> None:
-    def act(job: Job) -> JobResult | Wait:
-        if name_of(job.document) == "bad":
-            raise RuntimeError("a mistake in the worker")
-        return JobResult.DONE
-
-    running = dispatch(database, RecordingWorker(act))
-    store(database, document("good", "U1"), document("bad", "U2"))
-    assert running.end(None) is ExitReason.FAILED
-    assert told("thread died thread=worker-")
-    successor = RecordingWorker()
-    running = dispatch(database, successor)
-    eventually(lambda: "bad" in successor.decided)
-    running.end()
-
-
 def test_a_dispatcher_that_mongodb_refuses_ends_and_blames_no_event(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
@@ -234,18 +217,6 @@ def test_events_that_ran_when_the_lease_was_taken_are_no_suspects(
     assert not told("the process keeps dying")
 
 
-def test_a_dispatcher_whose_progress_was_taken_ends(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
-) -> None:
-    running = dispatch(database, RecordingWorker())
-    store(database, document("e0"))
-    eventually(lambda: progress(database)["after"])
-    database[PROGRESS].update_one({}, {"$set": {"epoch": 2}})
-    store(database, document("e1"))
-    assert running.end(None) is ExitReason.REPLACED
-    assert told("replaced by another dispatcher")
-
-
 def test_a_lease_lost_while_it_takes_over_is_a_replacement(
     database: Database[Document], dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,19 +302,21 @@ def test_a_standby_waits_and_takes_over(
     assert len(told("standby:")) == 1
 
 
-def test_a_standby_ends_by_a_signal_and_touches_nothing(
-    database: Database[Document], dispatch: Dispatch, told: Told
+def test_a_timer_that_is_due_is_decided_in_the_order_of_its_conversation(
+    database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
-    holder = Lease(database, owner="elsewhere/1/1")
-    assert holder.try_acquire()
-    before = database[LEASES].find_one({"_id": "dispatcher"})
+    row = {"channel": "main", "key": "U1", "name": "tea", "n": 1, "every": None, "data": {}}
     worker = RecordingWorker()
-    standby = dispatch(database, worker)
-    eventually(lambda: told("standby:"))
-    assert standby.end() is ExitReason.STOPPED
-    assert worker.epochs == []
-    assert database[LEASES].find_one({"_id": "dispatcher"}) == before
-    assert database[PROGRESS].find_one() is None
-
-
-# Outages of the server.
+    timers = Timers(database, lease_is_fresh=lambda: True)
+    dispatch(database, worker, components=[timers])
+    store(database, document("before", user="U1"))
+    eventually(lambda: worker.decided)
+    now = datetime.now(UTC)
+    database.schedule.insert_one(row | {"_id": timer_id("main", "U1", "tea"), "runAt": now})
+    timers.set(now)
+    eventually(lambda: len(worker.decided) == 2)
+    store(database, document("after", user="U1"))
+    eventually(lambda: len(worker.decided) == 3)
+    before, ring, after = worker.by_key["U1"]
+    assert (before, after) == ("before", "after")
+    assert ring.startswith("timer:main/U1/tea:1:")

@@ -54,14 +54,6 @@ def expire(database: Database[Document]) -> None:
     database["leases"].update_one({"_id": "dispatcher"}, past)
 
 
-def test_a_lease_that_ran_out_may_be_taken(lease: MakeLease, database: Database[Document]) -> None:
-    first, second = lease("a"), lease("b")
-    assert first.try_acquire()
-    expire(database)
-    assert second.try_acquire()
-    assert second.epoch > first.epoch
-
-
 def test_the_holder_learns_that_it_was_replaced(
     lease: MakeLease, database: Database[Document]
 ) -> None:

@@ -6,13 +6,12 @@ causes a hot loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import pytest
-from bson.timestamp import Timestamp
 from pymongo.database import Database
 
 from dispatcher.commit.committer import Change, Committer
@@ -30,8 +29,12 @@ from linedesk.store.documents import HELD, RECVQ, Document
 from linedesk.store.errors import StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document
-from tests.dispatcher.faults import failing
-from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
+from tests.dispatcher.lost_history import (
+    has_position,
+    some,
+    wait_until_handled_once,
+    writing,
+)
 from tests.linedesk.store.lagging import LaggingSet
 from tests.servers import frozen
 from tests.waiting import eventually
@@ -55,43 +58,15 @@ IMPATIENT: dict[str, Any] = {
 
 
 @pytest.fixture
-def faulty_database(faulty: EmbeddedMongod) -> Iterator[Database[Document]]:
-    with connect(faulty.uri, app_name="tests") as client:
-        client.drop_database("outages")
-        create_collections(client.outages, capped_bytes=64 * MEGABYTE)
-        yield client.outages
+def wide(database: Database[Document]) -> Database[Document]:
+    """With a recvq that takes the largest documents."""
+    database.drop_collection(RECVQ)
+    create_collections(database, capped_bytes=64 * MEGABYTE)
+    return database
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_a_feed_that_fails_at_once_after_each_opening_is_not_tried_in_a_hot_loop(
-    faulty_database: Database[Document],
-    faulty: EmbeddedMongod,
-    dispatch: Dispatch,
-    store: Store,
-    feed: str,
-) -> None:
-    pauses: list[int] = []
-
-    def count(failures: int) -> float:
-        pauses.append(failures)
-        return 0.02
-
-    worker, reading = RecordingWorker(), {"pause_seconds": count}
-    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed, reading=reading)
-    store(faulty_database, document("e0"))
-    eventually(lambda: worker.decided == ["e0"])
-    eventually(lambda: has_position(faulty_database))
-    # A code for which no driver resumes by itself; each opening succeeds.
-    with failing(faulty_database.client, ["getMore"], errorCode=262, appName="feed"):
-        eventually(lambda: len(pauses) >= 6)
-        store(faulty_database, document("e1"))
-    eventually(lambda: worker.decided == ["e0", "e1"])
-    assert pauses[:6] == [1, 2, 3, 4, 5, 6], "each pause may be longer than the last"
-    running.end()
-
-
-@pytest.mark.parametrize("feed", FEEDS)
-def test_a_server_that_is_stopped_for_a_while(
+def test_a_server_that_is_frozen_and_one_that_is_killed(
     own_mongod: EmbeddedMongod, dispatch: Dispatch, told: Told, feed: str
 ) -> None:
     with connect(own_mongod.uri, app_name="tests", socket_seconds=2.0) as client:
@@ -105,23 +80,6 @@ def test_a_server_that_is_stopped_for_a_while(
             with frozen(own_mongod.pid):
                 eventually(lambda: told("feed unavailable"))
             some(writers)
-        wait_until_handled_once(worker, writers)
-        running.end()
-    assert told("feed lost its position") == []
-
-
-@pytest.mark.parametrize("feed", FEEDS)
-def test_a_server_that_is_killed_and_started_again(
-    own_mongod: EmbeddedMongod, dispatch: Dispatch, told: Told, feed: str
-) -> None:
-    with connect(own_mongod.uri, app_name="tests") as client:
-        database = client.line_bot
-        create_collections(database, capped_bytes=MEGABYTE)
-        worker = RecordingWorker()
-        running = dispatch(database, worker, uri=own_mongod.uri, feed=feed)
-        with writing(database) as writers:
-            some(writers)
-            eventually(lambda: has_position(database))
             own_mongod.kill()
             own_mongod.start()
             some(writers)
@@ -178,49 +136,6 @@ def test_a_primary_that_steps_down_and_one_that_is_killed(
     running.end()
 
 
-def roll_over(database: Database[Document], than: Timestamp) -> None:
-    """Write elsewhere until the oplog no longer reaches back to a time."""
-    oplog = database.client.local["oplog.rs"]
-
-    def gone() -> bool:
-        filler = database.client["filler"]["filler"]
-        filler.insert_many([{"text": "x" * 20_000} for _ in range(20)])
-        oldest = oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
-        return bool(oldest["ts"] > than)
-
-    eventually(gone, seconds=30)
-
-
-@pytest.mark.parametrize("feed", FEEDS)
-def test_an_oplog_that_rolls_over_while_there_is_no_room(
-    tiny: EmbeddedMongod, dispatch: Dispatch, store: Store, told: Told, feed: str
-) -> None:
-    """The dispatcher runs and does not read, so that its open cursor falls behind."""
-    with connect(tiny.uri, app_name="tests") as client:
-        database = client.line_bot
-        create_collections(database, capped_bytes=8 * MEGABYTE)
-        worker = RecordingWorker()
-        running = dispatch(database, worker, uri=tiny.uri, feed=feed)
-        with writing(database) as writers:
-            some(writers)
-            eventually(lambda: has_position(database))
-            worker.room = False
-            for _ in range(2):
-                worker.asked_for_room.clear()
-                assert worker.asked_for_room.wait(15)
-            some(writers)
-            for _ in range(2):
-                roll_over(database, Rescan(database[RECVQ]).now())
-            worker.room = True
-            some(writers)
-        wait_until_handled_once(worker, writers)
-        # The last of a scan may only look whether anything came meanwhile.
-        eventually(lambda: scans(told))
-        running.end()
-    (line,) = scans(told)
-    assert all(word in line for word in ("documents=", "new=", "seconds=", "after=", "cause="))
-
-
 def scans(told: Told) -> list[str]:
     """The log lines of scans that ended, except the first start's."""
     return [line for line in told("recvq scanned, streaming from") if "first start" not in line]
@@ -235,19 +150,18 @@ def oversized() -> Document:
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_an_event_above_16_mb_is_passed_by_one_scan(
-    faulty_database: Database[Document],
-    faulty: EmbeddedMongod,
+    wide: Database[Document],
     dispatch: Dispatch,
     store: Store,
     told: Told,
     feed: str,
 ) -> None:
     worker = RecordingWorker()
-    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
-    with writing(faulty_database) as writers:
+    running = dispatch(wide, worker, feed=feed)
+    with writing(wide) as writers:
         some(writers)
-        eventually(lambda: has_position(faulty_database))
-        store(faulty_database, oversized())
+        eventually(lambda: has_position(wide))
+        store(wide, oversized())
         some(writers)
         eventually(lambda: "big" in worker.decided)
     wait_until_handled_once(worker, writers, "big")
@@ -260,22 +174,21 @@ def test_an_event_above_16_mb_is_passed_by_one_scan(
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_huge_changes_next_to_recvq_do_not_reach_the_feed(
-    faulty_database: Database[Document],
-    faulty: EmbeddedMongod,
+    wide: Database[Document],
     dispatch: Dispatch,
     store: Store,
     told: Told,
     feed: str,
 ) -> None:
-    store(faulty_database, document("e0"))
+    store(wide, document("e0"))
     worker = RecordingWorker()
-    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
+    running = dispatch(wide, worker, feed=feed)
     eventually(lambda: worker.decided == ["e0"])
     huge = {**oversized(), "eventId": "huge"}
-    neighbour = faulty_database["neighbour"]
+    neighbour = wide["neighbour"]
     neighbour.insert_one(huge)
     neighbour.replace_one({"_id": huge["_id"]}, {"text": "z" * (16 * MEGABYTE - 8000)})
-    store(faulty_database, document("e1"))
+    store(wide, document("e1"))
     eventually(lambda: worker.decided == ["e0", "e1"])
     assert told("feed lost its position") == []
     running.end()

@@ -62,20 +62,6 @@ def test_it_is_ready_once_it_holds_the_lease_and_reports_its_drain(
     assert service.methods == ["starting", "ready", "alive", "stopping"]
 
 
-def test_a_standby_is_ready_and_at_work_once_the_lease_is_free(
-    database: Database[Document], dispatch: Dispatch, service: Listener
-) -> None:
-    one = dispatch(database, RecordingWorker(), service=service)
-    eventually(lambda: service.says("alive", "holds the lease"))
-    waits = Listener()
-    two = dispatch(database, RecordingWorker(), service=waits)
-    eventually(lambda: waits.says("alive", "standby, another dispatcher holds the lease"))
-    one.end()
-    eventually(lambda: waits.says("alive", "holds the lease"))
-    two.end()
-    assert waits.methods == ["starting", "ready", "alive", "stopping"]
-
-
 def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
     own_mongod: EmbeddedMongod,
     dispatch: Dispatch,

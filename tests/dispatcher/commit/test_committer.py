@@ -19,7 +19,7 @@ from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
 from linedesk.store.client import Client
-from linedesk.store.documents import DEADLETTERS, PROGRESS, Document
+from linedesk.store.documents import PROGRESS, Document
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused
 from tests.dispatcher.faults import failing
 from tests.waiting import eventually
@@ -261,25 +261,6 @@ def test_a_write_that_was_put_off_is_made_before_a_later_one_of_its_document(
     assert found["text"] == "b"
 
 
-def test_a_write_that_is_put_off_and_has_no_time_is_never_made(
-    leader: Leader, client: Client
-) -> None:
-    with foreign_transaction(leader, client, 1):
-        with under_way(leader):
-            withdrawn, other = leader.adds(1), leader.adds(2)
-        assert leader.committer.result(other)
-
-        def is_given_up() -> bool:
-            with pytest.raises(StoreUnavailable):
-                leader.committer.result(withdrawn, 0.1)
-            return withdrawn.is_ended
-
-        # Now and then it is in a group, whose end is not known yet.
-        eventually(is_given_up)
-    assert leader.committer.commit(one_more(3))
-    assert numbers(leader.database, 1) == [10]
-
-
 UNHEARD = {
     "the connection broken": {"closeConnection": True},
     "no longer primary": {"errorCode": 10107, "errorLabels": ["RetryableWriteError"]},
@@ -397,13 +378,6 @@ def test_writes_that_are_left_are_made_soon_without_another(leader: Leader) -> N
     assert leader.fence.groups < 5
 
 
-def test_a_write_that_is_left_is_made_before_a_later_one_of_its_document(leader: Leader) -> None:
-    for n in range(20):
-        assert leader.committer.commit_later(Change(THINGS, {"_id": 1}, {"$set": {"n": n}}))
-        later = Change(THINGS, {"_id": 1, "n": n}, {"$set": {"n": -1}})
-        assert leader.committer.commit(later)
-
-
 def test_only_so_many_are_left(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_LATER", 3)
     with under_way(leader):
@@ -471,46 +445,6 @@ def test_a_read_sees_all_that_was_committed_and_the_take_over(leaders: Leaders) 
             assert found["n"] == n
         assert leader.committer.commit(one_more(1))
         assert leader.committer.session.operation_time > at
-
-
-def test_several_collections_are_written_together(leader: Leader) -> None:
-    letter = Change.insert(DEADLETTERS, {"_id": "E1"})
-    assert not leader.committer.commit(one_more("none"), letter)
-    assert leader.database[DEADLETTERS].count_documents({}) == 0
-    assert leader.committer.commit(one_more(1), letter)
-    assert leader.database[DEADLETTERS].count_documents({}) == 1
-
-
-def test_collections_that_are_dropped_indexed_or_renamed_meanwhile_cost_no_write(
-    database: Db, leader: Leader
-) -> None:
-    ended = threading.Event()
-    written: list[int] = []
-
-    def write(thread: int) -> None:
-        while not ended.is_set():
-            written.append(1)
-            letter = Change.insert(DEADLETTERS, {"_id": f"{thread}/{len(written)}"})
-            change = Change("counts", {"_id": thread}, {"$inc": {"n": 1}}, upsert=True)
-            assert leader.committer.commit(change, letter)
-
-    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for number in range(5):
-        database.counts.create_index([("n", 1), (f"x{number}", 1)])
-        database[DEADLETTERS].create_index([("cause", 1), (f"x{number}", 1)])
-        database.drop_collection(DEADLETTERS)
-        groups = leader.fence.groups
-        eventually(lambda groups=groups: leader.fence.groups > groups + 3)
-    database.counts.rename("counts_before")
-    groups = leader.fence.groups
-    eventually(lambda: leader.fence.groups > groups + 3)
-    ended.set()
-    for thread in threads:
-        thread.join(WAIT_SECONDS)
-    rows = [*database.counts_before.find(), *database.counts.find()]
-    assert sum(row["n"] for row in rows) == len(written)
 
 
 def test_a_write_that_comes_while_the_thread_ends_is_made(

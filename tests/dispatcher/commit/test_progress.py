@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import bson
 import pytest
 from bson import ObjectId
 from pymongo.database import Database
-from pymongo.read_concern import ReadConcern
 
 from dispatcher.commit.committer import Change, Committer
-from dispatcher.commit.progress import Progress, Start, Trying
+from dispatcher.commit.progress import Progress, Start
 from dispatcher.commit.tracker import RING_SLOTS, ProgressTracker
-from linedesk.setup.private_mongod import EmbeddedMongod
-from linedesk.store.client import Client, connect
+from linedesk.store.client import Client
 from linedesk.store.documents import SCHEMA, Document
 from linedesk.store.errors import OtherSchema, Replaced, StoreUnavailable
 from tests.dispatcher.faults import failing
-from tests.waiting import eventually
 
 
 class Term:
@@ -101,33 +97,6 @@ def test_progress_of_another_schema_is_left_unchanged(
     assert found(database) == before
 
 
-def test_a_successor_finds_what_was_saved(database: Database[Document]) -> None:
-    first = began(database)
-    first.finish("a", "b")
-    assert first.tracker.take("unfinished", "after unfinished") is not None
-    first.finish("d")
-    assert first.save()
-    start = Term(database, 2).take_over()
-    assert start.feed == "memory"
-    assert (start.tracker.token, start.tracker.after) == ("after b", "b")
-    again = {id_: start.tracker.take(id_, None) for id_ in ("a", "b", "unfinished", "d", "e")}
-    assert [id_ for id_, slot in again.items() if slot] == ["unfinished", "e"]
-
-
-def test_starts_and_the_job_that_ran_alone_are_passed_to_the_successor(
-    database: Database[Document],
-) -> None:
-    first = began(database)
-    trying = Trying("E1", 1, datetime(2026, 1, 2, tzinfo=UTC))
-    first.progress.note_starts(4, trying)
-    first.finish("a")
-    assert first.save()
-    start = Term(database, 2).take_over()
-    assert (start.starts, start.trying) == (4, [trying])
-    with pytest.raises(Replaced):
-        first.progress.note_starts(0)
-
-
 def test_a_predecessor_is_refused(database: Database[Document]) -> None:
     first = began(database)
     began(database, 2)
@@ -138,21 +107,6 @@ def test_a_predecessor_is_refused(database: Database[Document]) -> None:
     with pytest.raises(Replaced):
         first.take_over()
     assert found(database) == before
-
-
-def test_a_take_over_of_unknown_outcome_may_be_repeated(
-    database: Database[Document],
-) -> None:
-    one = Term(database, 1)
-    unknown = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
-    with (
-        failing(database.client, ["findAndModify"], times=1, **unknown),
-        pytest.raises(StoreUnavailable),
-    ):
-        one.take_over()
-    # It had been written all the same.
-    assert eventually(lambda: database["progress"].find_one({"epoch": 1}))
-    assert one.take_over().tracker.after is None
 
 
 @pytest.mark.parametrize("reached", [True, False], ids=["committed", "aborted"])
@@ -234,41 +188,6 @@ def test_finished_places_lost_by_a_drop_are_written_again(
     one.finish("c")
     assert one.save()
     assert found(database)["finished"] == ["a", "b", "c"]
-
-
-def test_a_command_that_arrives_after_later_groups_writes_nothing_and_blocks_none(
-    faulty: EmbeddedMongod, database: Database[Document]
-) -> None:
-    """After a cut the kernel still delivers bytes sent on an abandoned connection."""
-    with connect(faulty.uri, app_name="cut off", socket_seconds=0.2) as client:
-        one = began(client[database.name])
-        slow, a, b = (one.tracker.take(id_, id_) for id_ in ("slow", "a", "b"))
-
-        def finish_and_save(slot: Any) -> bool:
-            one.tracker.finish(slot)
-            return one.save()
-
-        late = {"blockConnection": True, "blockTimeMS": 800, "appName": "cut off"}
-        with failing(database.client, ["update"], times=1, **late):
-            assert not finish_and_save(a)
-            assert is_under_way(database)
-            assert finish_and_save(slow)
-            assert finish_and_save(b)
-            assert is_under_way(database)
-            before = found(database)
-            assert (before["after"], before["finished"]) == ("b", [])
-            eventually(lambda: not is_under_way(database))
-        assert found(database) == before
-        one.finish("c")
-        assert one.save()
-
-
-def is_under_way(database: Database[Document]) -> bool:
-    """Whether the server has yet to carry out a command."""
-    mine = {"$match": {"appName": "cut off", "command.update": {"$exists": True}}}
-    # $currentOp refuses any other read concern.
-    admin = database.client.get_database("admin", read_concern=ReadConcern("local"))
-    return bool(list(admin.aggregate([{"$currentOp": {}}, mine])))
 
 
 def test_the_ring_comes_back_as_it_was_saved(database: Database[Document]) -> None:

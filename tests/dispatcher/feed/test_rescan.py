@@ -24,14 +24,14 @@ from dispatcher.feed.rescan import LONG_PASS_DOCUMENTS, Rescan
 from linedesk.launch.dispatcher import make_feed
 from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
-from linedesk.store.client import Client, connect
+from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ, SCHEMA, Document, name_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.limits import SAFE_ORDER_SLACK
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
-from tests.dispatcher.faults import failing
+from tests.dispatcher.lost_history import roll_over
 from tests.linedesk.store.lagging import LaggingSet
 from tests.waiting import eventually
 
@@ -333,7 +333,7 @@ def test_an_oplog_that_rolled_over_loses_nothing_and_repeats_nothing(
         eventually(lambda: len(first.decided) == 60)
         running.end()
         store(database, *numbered(30, keys=3, prefix="g"))
-        roll_over(client)
+        roll_over(database)
         store(database, *numbered(30, keys=3, prefix="h"))
         second = RecordingWorker()
         running = dispatch(database, second, uri=tiny.uri, feed=feed)
@@ -347,19 +347,6 @@ def test_an_oplog_that_rolled_over_loses_nothing_and_repeats_nothing(
         **{f"U{k}": [f"{p}{n}" for p in "gh" for n in range(30) if n % 3 == k] for k in range(3)},
         "U9": ["wait", "wait behind", "last"],
     }
-
-
-def roll_over(client: Client) -> None:
-    """Write until the oplog no longer reaches back to now."""
-    than = Rescan(client.line_bot[RECVQ]).now()
-    oplog = client.local["oplog.rs"]
-
-    def gone() -> bool:
-        client["filler"]["filler"].insert_many([{"text": "x" * 20_000} for _ in range(20)])
-        oldest = oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
-        return bool(oldest["ts"] > than)
-
-    eventually(gone, seconds=30)
 
 
 @pytest.mark.parametrize("feed", FEEDS)
@@ -493,19 +480,3 @@ def test_documents_finished_while_a_scan_seeks_its_start_are_not_decided_again(
     # Once at the very first start, and now again.
     eventually(lambda: len(told("streaming from")) == 2 and "last" in worker.decided)
     assert sorted(worker.decided) == sorted([*(name_of(row) for row in given), "last"])
-
-
-def test_an_oplog_that_is_truncated_as_its_length_is_read_ends_no_process(
-    database: Database[Document], store: Store
-) -> None:
-    """The scan begins again, as after any lost cursor."""
-    store(database, *numbered(3))
-    rescan, taken = Rescan(database[RECVQ]), Taken()
-    lost = {"namespace": "local.oplog.rs", "errorCode": 136}
-    with (
-        failing(database.client, ["find"], times=1, **lost),
-        pytest.raises(StoreUnavailable, match="MongoDB error"),
-    ):
-        rescan.scan(None, taken, never)
-    assert rescan.scan(None, taken, never) is not None
-    assert len(taken.documents) == 3

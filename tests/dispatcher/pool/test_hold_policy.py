@@ -69,41 +69,6 @@ def test_delays_caused_by_mongodb_do_not_count() -> None:
     assert desk.due(AFTER * 2) == {"slow": 1}
 
 
-def test_in_a_crowded_window_a_key_is_due_that_decides_too_slowly() -> None:
-    desk = Desk(bound=300)
-    desk.put("long", 255)
-    desk.decide(5)
-    desk.mailboxes.deferred(run := desk.begin(), WAITS)
-    # At five a second its 250 documents take 50 s.
-    assert desk.due(1.0) == {}
-    desk.mailboxes.resume(run.job)
-    desk.decide(4)
-    desk.mailboxes.deferred(desk.begin(), WAITS)
-    desk.put("long", 4)
-    # At four a second they take a minute and more.
-    assert desk.due(2.0) == {"long": 250}
-
-
-@pytest.mark.parametrize(("size", "due"), [(6, {"huge": 5}), (5, {})])
-def test_in_a_window_with_many_bytes_a_slow_key_that_has_over_half_of_them_is_due(
-    size: int, due: dict[str, int]
-) -> None:
-    desk = Desk(most_bytes=110)
-    desk.put("huge", 5, size=size)
-    desk.mailboxes.deferred(desk.begin(), WAITS)
-    desk.put("other", 25, size=1)
-    desk.mailboxes.deferred(desk.begin(), WAITS)
-    assert desk.due(1.0) == {}, "half of the window is free"
-    desk.mailboxes.most_bytes = 80
-    assert desk.due(1.0) == due
-    # It decides quickly enough.
-    desk = Desk(most_bytes=60)
-    desk.put("huge", 6, size=size)
-    desk.decide(1)
-    desk.mailboxes.deferred(desk.begin(), WAITS)
-    assert desk.due(1.0) == {}
-
-
 @pytest.mark.parametrize("held", [0, 1])
 def test_as_many_keys_are_held_as_the_window_has_places(held: int) -> None:
     desk = Desk(bound=1)

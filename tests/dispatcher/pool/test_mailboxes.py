@@ -20,14 +20,13 @@ from hypothesis.stateful import (
 )
 
 from dispatcher.commit.progress import HeldKey
-from dispatcher.commit.tracker import ProgressTracker
+from dispatcher.commit.tracker import ProgressSnapshot, ProgressTracker
 from dispatcher.conversations.mailbox import KeyState, Load, ReadyLine, Run
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import MOST_MOVED_BYTES, Moves
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
 from linedesk.store.limits import MOST_WRAPPED_BYTES
-from tests.dispatcher.commit.test_tracker import empty_progress, stored
 from tests.dispatcher.fakes import WAITS
 
 CHANNEL = "main"
@@ -39,10 +38,28 @@ MOST_MOVED = 3
 RING = 16
 SCANNED_BEHIND = 4
 STEPS = (
-    *("decide", "defer", "abandon", "release", "pause", "resume"),
+    *("decide", "record", "defer", "abandon", "release", "pause", "resume"),
     *("resume early", "resume stale", "decide late", "defer late", "slow", "along", "along"),
 )
+NOTHING = {"token": None, "after": None, "finished": [], "passed": 0, "held": 0}
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def stored(document: dict[str, Any], snapshot: ProgressSnapshot) -> dict[str, Any]:
+    """The contents of `progress` after a save: of ring and finished the changed places."""
+    ring, told = list(document["ring"]), snapshot.finished
+    for place, id_ in snapshot.ring.items():
+        ring[place] = id_
+    if isinstance(told, list):
+        finished = list(told)
+    else:
+        # Like `$set`: beyond the end of an array the places in between become null.
+        before = document["finished"]
+        finished = before + [None] * (max(told, default=-1) + 1 - len(before))
+        for place, id_ in told.items():
+            finished[place] = id_
+    at = {"token": snapshot.token, "after": snapshot.after, "passed": snapshot.passed}
+    return {**at, "finished": finished, "ring": ring}
 
 
 class World(RuleBasedStateMachine):
@@ -57,7 +74,7 @@ class World(RuleBasedStateMachine):
         # Durable.
         self.recvq: list[Document] = []
         self.overwritten: set[int] = set()
-        self.progress: dict[str, Any] = {**empty_progress(RING), "held": 0}
+        self.progress: dict[str, Any] = {**NOTHING, "ring": [None] * RING}
         self.held: dict[int, Document] = {}
         self.applied: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=MANY))
         self.recorded: dict[str, list[int]] = defaultdict(list)
@@ -210,11 +227,6 @@ class World(RuleBasedStateMachine):
     def slow_runs(self) -> list[str]:
         return [key for key in self.runs() if self.running[key].job.is_slow]
 
-    @rule(data=st.data())
-    @precondition(lambda self: self.runs())
-    def ask_for_a_slow_place(self, data: st.DataObject) -> None:
-        self.ask_for_slow(data.draw(st.sampled_from(self.runs())))
-
     def ask_for_slow(self, key: str) -> None:
         """One that gets no place is deferred, and ready again at once."""
         job, others = self.running[key].job, [one for one in self.slow_runs() if one != key]
@@ -247,11 +259,6 @@ class World(RuleBasedStateMachine):
 
     def runs(self) -> list[str]:
         return [key for key in sorted(self.running) if self.is_run(self.running[key])]
-
-    @rule(data=st.data(), records=st.booleans())
-    @precondition(lambda self: self.runs())
-    def decide(self, data: st.DataObject, records: bool) -> None:
-        self.end_run(data.draw(st.sampled_from(self.runs())), records=records)
 
     def end_run(self, key: str, *, records: bool) -> None:
         run = self.running[key]
@@ -293,11 +300,6 @@ class World(RuleBasedStateMachine):
         self.recorded[key] += numbers
         self.decided_ever.update(numbers)
 
-    @rule(data=st.data(), count=st.integers(0, 4))
-    @precondition(lambda self: self.runs())
-    def take_along(self, data: st.DataObject, count: int) -> None:
-        self.take_with(data.draw(st.sampled_from(self.runs())), count)
-
     def take_with(self, key: str, count: int) -> None:
         job = self.running[key].job
         following = job.following()
@@ -319,30 +321,15 @@ class World(RuleBasedStateMachine):
             elif reading := self.reading():
                 self.end_reading(reading[0], self.running.pop(reading[0]))
 
-    @rule(data=st.data())
-    @precondition(lambda self: self.runs())
-    def defer(self, data: st.DataObject) -> None:
-        self.defer_run(data.draw(st.sampled_from(self.runs())))
-
     def defer_run(self, key: str) -> None:
         run = self.running.pop(key)
         assert self.mailboxes.deferred(run, WAITS)
         if key not in self.resumed:
             self.deferred[key] = run.job
 
-    @rule(data=st.data())
-    @precondition(lambda self: self.runs())
-    def resume_early(self, data: st.DataObject) -> None:
-        self.resume_run(data.draw(st.sampled_from(self.runs())))
-
     def resume_run(self, key: str) -> None:
         self.mailboxes.resume(self.running[key].job)
         self.resumed.add(key)
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.runs())
-    def abandon(self, data: st.DataObject) -> None:
-        self.abandon_run(data.draw(st.sampled_from(self.runs())))
 
     def abandon_run(self, key: str) -> None:
         run = self.running.pop(key)
@@ -350,26 +337,9 @@ class World(RuleBasedStateMachine):
         self.deferred[key] = run.job
         self.abandoned.append(run)
 
-    @rule(data=st.data(), decides=st.booleans())
-    @precondition(lambda self: self.abandoned)
-    def end_late(self, data: st.DataObject, decides: bool) -> None:
-        self.end_abandoned(data.draw(st.sampled_from(self.abandoned)), decides=decides)
-
     def end_abandoned(self, run: Any, *, decides: bool) -> None:
         end = self.mailboxes.decided(run) if decides else self.mailboxes.deferred(run, WAITS)
         assert not end, "an abandoned run decides nothing"
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.deferred)
-    def resume(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.deferred)))
-        self.mailboxes.resume(self.deferred.pop(key))
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.jobs)
-    def resume_stale(self, data: st.DataObject) -> None:
-        """Of a job of any time: decided, waiting, at work, or not the first."""
-        self.resume_job(data.draw(st.sampled_from(self.jobs)))
 
     def resume_job(self, job: Any) -> None:
         self.mailboxes.resume(job)
@@ -390,60 +360,62 @@ class World(RuleBasedStateMachine):
         self.careful[key] = MANY
 
     @rule(
+        data=st.data(),
         key=st.sampled_from(KEYS),
         count=st.integers(1, 2 * MOST_MOVED),
-        steps=st.lists(st.lists(st.sampled_from(STEPS), max_size=4), min_size=3, max_size=3),
         ends=st.sampled_from(["saved", "lost", "reached"]),
     )
     @precondition(lambda self: self.plan is None)
-    def what_a_move_meets(self, key: str, count: int, steps: list[list[str]], ends: str) -> None:
+    def what_a_move_meets(self, data: st.DataObject, key: str, count: int, ends: str) -> None:
         self.want_moved(key, count)
         self.choose()
         self.check()
-        self.what_a_run_meets([*steps[0], *steps[1]])
-        if self.begin_save():
-            self.what_a_run_meets(steps[2])
-            if ends == "saved":
+        self.steps_of_runs(data, most=6)
+        if self.plan is None and self.begin_save():
+            self.steps_of_runs(data, most=4)
+            if self.plan is not None and ends == "saved":
                 self.saved()
-            else:
+            elif self.plan is not None:
                 self.not_saved(ends == "reached")
 
-    @rule(steps=st.lists(st.sampled_from(STEPS), min_size=3, max_size=10))
-    def steps_of_a_run(self, steps: list[str]) -> None:
-        self.what_a_run_meets(steps)
-
-    def what_a_run_meets(self, steps: list[str]) -> None:
-        """Many of the rules' actions, close together and for one key."""
-        for step in steps:
-            runs = self.runs()
-            if not runs and step != "pause":
-                self.begin_next()
-            elif step == "resume stale" and self.jobs:
-                self.resume_job(self.jobs[-1])
-            elif step == "resume early" and runs:
-                self.resume_run(runs[0])
-            elif step == "decide late" and self.abandoned:
-                self.end_abandoned(self.abandoned[-1], decides=True)
-            elif step == "defer late" and self.abandoned:
-                self.end_abandoned(self.abandoned[-1], decides=False)
-            elif step == "resume" and self.deferred:
-                key = sorted(self.deferred)[0]
+    @rule(data=st.data(), most=st.just(8))
+    def steps_of_runs(self, data: st.DataObject, most: int) -> None:
+        """What may happen to runs, close together."""
+        for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=most)):
+            if step == "resume" and self.deferred:
+                key = data.draw(st.sampled_from(sorted(self.deferred)))
                 self.mailboxes.resume(self.deferred.pop(key))
-            elif step == "abandon" and runs:
-                self.abandon_run(runs[0])
-            elif step == "defer" and runs:
-                self.defer_run(runs[0])
-            elif step == "release" and runs:
-                self.release_head(runs[0])
-            elif step == "along" and runs:
-                self.take_with(runs[0], 2)
-            elif step == "slow" and runs:
-                self.ask_for_slow(runs[0])
+            elif self.runs():
+                self.step_of(step, data.draw(st.sampled_from(self.runs())), data)
             elif step == "pause":
-                self.pause_or_resume(runs[0] if runs else KEYS[0])
-            elif step == "decide" and runs:
-                self.end_run(runs[0], records=False)
+                self.pause_or_resume(KEYS[0])
+            else:
+                self.begin_next()
             self.check()
+
+    def step_of(self, step: str, key: str, data: st.DataObject) -> None:
+        if step == "resume stale" and self.jobs:
+            # Of a job of any time: decided, waiting, at work, or not the first.
+            self.resume_job(data.draw(st.sampled_from(self.jobs)))
+        elif step == "resume early":
+            self.resume_run(key)
+        elif step in ("decide late", "defer late") and self.abandoned:
+            late = data.draw(st.sampled_from(self.abandoned))
+            self.end_abandoned(late, decides=step == "decide late")
+        elif step == "abandon":
+            self.abandon_run(key)
+        elif step == "defer":
+            self.defer_run(key)
+        elif step == "release":
+            self.release_head(key)
+        elif step == "along":
+            self.take_with(key, data.draw(st.integers(0, 4)))
+        elif step == "slow":
+            self.ask_for_slow(key)
+        elif step == "pause":
+            self.pause_or_resume(key)
+        elif step in ("decide", "record"):
+            self.end_run(key, records=step == "record")
 
     def check(self) -> None:
         self.each_key_is_in_the_state_that_its_facts_say()

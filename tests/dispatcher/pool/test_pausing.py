@@ -216,33 +216,6 @@ def until_given_up(desk: DeskOfPool | Process, name: str, *, key: str = "U0") ->
     eventually(lambda: not desk.pool.give_up("main", key, name))
 
 
-def test_a_handler_that_begins_just_then_is_abandoned_with_the_next_look(
-    pool_of: MakePool,
-) -> None:
-    """Its run began before it was condemned, and does not look again."""
-    entered, go_on, gate = threading.Event(), threading.Event(), threading.Event()
-    decide = GivingUp()
-
-    def late(job: Job) -> JobResult | Wait:
-        if job.given_up_for is None and name_of(job.document) == "e0":
-            entered.set()
-            go_on.wait(15)
-            handling = job.begin_handler()
-            gate.wait(30)
-            return JobResult.DONE if handling.end() else WAITS
-        return decide(job)
-
-    desk = pool_of(late)
-    desk.put(*numbered(2))
-    assert entered.wait(15)
-    assert desk.pool.give_up("main", "U0", "e0")
-    go_on.set()
-    until_given_up(desk, "e0")
-    desk.wait_until_idle()
-    assert (decide.given_up, decide.entered) == (["e0"], ["e1"])
-    gate.set()
-
-
 def test_a_release_does_not_resume_what_is_paused(pool_of: MakePool) -> None:
     decide = GivingUp(parking=("e0",))
     desk = pool_of(decide)

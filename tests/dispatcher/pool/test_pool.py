@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-
-import pytest
 
 from dispatcher.conversations.mailbox import Job, JobResult, Run, Wait
 from dispatcher.pool.suspects import CrashSuspects
@@ -16,6 +13,7 @@ from linedesk.store.documents import name_of
 from linedesk.store.records.waits import Why
 from tests.dispatcher.conftest import DeskOfPool
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
+from tests.dispatcher.leader_terms import Gates
 from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
@@ -49,51 +47,17 @@ def test_one_key_is_never_decided_twice_at_a_time(pool_of: MakePool) -> None:
     assert most == {"U0": 1, "U1": 1, "U2": 1}
 
 
-def test_a_slow_key_delays_no_other(pool_of: MakePool) -> None:
-    held = Holder("slow")
-    worker = RecordingWorker(held)
-    desk = pool_of(worker.decide, threads=3)
-    desk.put(document("slow", "U1"), document("behind", "U1"))
-    held.wait_until_held("slow")
-    desk.put(*(document(f"e{n}", "U2") for n in range(20)))
-    eventually(lambda: len(worker.decided) == 20)
-    assert "behind" not in worker.decided
-    held.let_go()
-    desk.wait_until_idle()
-    assert worker.by_key["U1"] == ["slow", "behind"]
-
-
-def test_the_same_key_of_another_channel_is_another_key(pool_of: MakePool) -> None:
-    held = Holder("one")
-    worker = RecordingWorker(held)
-    desk = pool_of(worker.decide)
-    one, two = document("one"), document("two")
-    two["channel"] = "second"
-    desk.put(one, two)
-    eventually(lambda: worker.decided == ["two"])
-    held.let_go()
-
-
-# Parking.
-
-
 def test_deferred_keys_hold_no_thread_and_block_no_other(pool_of: MakePool) -> None:
-    names = [f"p{n}" for n in range(50)]
-    parking = Parking(*names)
-    worker = RecordingWorker(parking)
+    gates = Gates(*(f"U{n}" for n in range(50)))
+    worker = RecordingWorker(gates)
     desk = pool_of(worker.decide, threads=2)
-    desk.put(*(document(name, f"K{name}") for name in names))
-    for name in names:
-        parking.wait_until_deferred(name)
-    desk.put(*numbered(20, keys=5))
+    desk.put(*numbered(50, keys=50))
+    eventually(lambda: len(gates.deferred) == 50)
+    desk.put(*(document(f"other{n}", "other") for n in range(20)))
     eventually(lambda: len(worker.decided) == 20)
-    for name in names:
-        parking.jobs[name].resume()
+    gates.release()
     desk.wait_until_idle()
-    assert sorted(worker.decided[20:]) == sorted(names)
-
-
-# Steps.
+    assert len(worker.decided) == 70
 
 
 def test_jobs_never_occupy_the_last_thread(pool_of: MakePool) -> None:
@@ -113,26 +77,6 @@ def test_jobs_never_occupy_the_last_thread(pool_of: MakePool) -> None:
     desk.wait_until_idle()
 
 
-# Saves.
-
-
-# Bounds.
-
-
-def test_a_stop_wakes_a_reader_that_waits_for_room(pool_of: MakePool) -> None:
-    held = Holder("e0")
-    desk = pool_of(held, bound=1)
-    desk.put(document("e0"))
-    held.wait_until_held("e0")
-    answers: list[bool] = []
-    waiting = threading.Thread(target=lambda: answers.append(desk.pool.wait_for_room(60)))
-    waiting.start()
-    desk.pool.stop()
-    waiting.join(15)
-    assert answers == [False]
-    held.let_go()
-
-
 # Its life.
 
 
@@ -149,67 +93,6 @@ def test_nothing_is_begun_after_the_stop(pool_of: MakePool) -> None:
     assert worker.decided == ["e0"]
     assert worker.epochs == []
     assert len(desk.tracker) == 2
-
-
-# All of it at once.
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
-    pool_of: MakePool, seed: int
-) -> None:
-    """Jobs park and are resumed from many threads at random, saves fail at random."""
-    keys, per_key, putters = 16, 150, 4
-    chance = random.Random(seed)
-    fates = {
-        f"k{key}-{n}": chance.choices(
-            [JobResult.DONE, JobResult.RECORDED, "before", "after"], [8, 8, 2, 2]
-        )[0]
-        for key in range(keys)
-        for n in range(per_key)
-    }
-    resumers: list[threading.Thread] = []
-
-    def act(job: Job) -> JobResult | Wait:
-        fate = fates[name_of(job.document)]
-        if fate in (JobResult.DONE, JobResult.RECORDED):
-            return fate  # type: ignore[return-value]
-        fates[name_of(job.document)] = JobResult.RECORDED
-        if fate == "before":
-            job.resume()
-        else:
-            thread = threading.Thread(target=job.resume)
-            resumers.append(thread)
-            thread.start()
-        return WAITS
-
-    worker = RecordingWorker(act)
-    desk = pool_of(worker.decide, threads=6, bound=400)
-
-    def put(first: int) -> None:
-        for n in range(per_key):
-            for key in range(first, keys, putters):
-                while not desk.pool.wait_for_room(1):
-                    pass
-                desk.put(document(f"k{key}-{n}", f"U{key}"))
-
-    threads = [threading.Thread(target=put, args=(n,)) for n in range(putters)]
-    for thread in threads:
-        thread.start()
-    saves = random.Random(seed)
-    deadline = time.monotonic() + 30
-    while len(worker.decided) < keys * per_key:
-        assert time.monotonic() < deadline
-        desk.saver.changes(alone=True)
-        if saves.random() < 0.3:
-            desk.saver.not_written()
-        else:
-            desk.saver.written()
-    for thread in threads + resumers:
-        thread.join(15)
-    desk.wait_until_idle()
-    expected = {f"U{key}": [f"k{key}-{n}" for n in range(per_key)] for key in range(keys)}
-    assert worker.by_key == expected
 
 
 # Documents behind a job.

@@ -50,28 +50,6 @@ def test_few_suspects_run_at_a_time_and_half_of_those_that_were_found() -> None:
     assert not suspects.may_begin("c", 19)
 
 
-@pytest.mark.parametrize("end", ["decided", "time is up"])
-def test_a_proof_holds_back_all_others_until_it_ends(end: str) -> None:
-    suspects = CrashSuspects(sought=True, found=["a"], proof=True, most=10)
-    for key in "ab":
-        suspects.meet(key)
-    assert suspects.is_proving
-    assert not suspects.may_begin("b", 19)
-    assert suspects.may_begin(None, 19), "documents have to be read before they are known"
-    assert suspects.may_begin("a", 19)
-    suspects.begin("a", "a")
-    suspects.end("a", decided=False)
-    assert suspects.is_proving, "its next run may be the one that kills"
-    suspects.begin("a", "a")
-    if end == "decided":
-        suspects.end("a", decided=True)
-        assert suspects.may_begin("b", 19)
-    else:
-        suspects.end_proof()
-        assert not suspects.may_begin("b", 19)
-    assert not suspects.is_proving
-
-
 class Notes:
     """`progress` in memory: each start finds the notes of the last one."""
 
@@ -263,28 +241,6 @@ def dies(task: Any) -> JobResult | Wait:
     raise Died
 
 
-def test_starts_with_suspects_are_counted_once_each(database: Database[Document]) -> None:
-    counts = []
-    for epoch in (1, 2, 3):
-        written = Written(database, lambda task: JobResult.DONE)
-        poison = written.start(epoch)
-        for n in range(3):
-            poison.decide(Task(f"e{n}"))
-        counts.append((written.row["starts"], poison.sought))
-    assert counts == [(1, False), (2, False), (3, True)]
-
-
-def test_a_suspect_is_named_before_it_runs_and_cleared_after(database: Database[Document]) -> None:
-    named: list[Any] = []
-    written = Written(database, lambda task: named.append(written.row["trying"]) or JobResult.DONE)
-    for epoch in (1, 2, 3):
-        poison = written.start(epoch)
-        poison.decide(Task(f"e{epoch}"))
-    assert named[:2] == [None, None]
-    assert (named[2]["name"], named[2]["starts"]) == ("e3", 0)
-    assert written.row["trying"] is None
-
-
 def test_a_death_beside_others_never_leads_to_a_dead_letter(database: Database[Document]) -> None:
     """Only a proof does, and only while nothing runs beside it."""
     written = Written(database, dies)
@@ -313,19 +269,6 @@ def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]
     assert waits[:2] == [0, 0]
     assert 0 < waits[2] < waits[4] <= 4
     assert 12 <= waits[5] <= 15
-
-
-def test_a_start_that_gives_an_event_up_restarts_the_waits(database: Database[Document]) -> None:
-    """Otherwise several conversations with poison would delay all others for a quarter hour."""
-    took_over(database)[0].note_starts(20, Trying("poison", 2, datetime.now(UTC)))
-    written = Written(database, lambda task: JobResult.DONE)
-    poison = written.start(2)
-    assert poison.back_off_seconds > 0
-    task = Task("poison")
-    poison.decide(task)
-    assert task.given_up_for is not None
-    following = written.start(3)
-    assert (following.sought, following.back_off_seconds) == (True, 0)
 
 
 def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Document]) -> None:
@@ -478,17 +421,6 @@ def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
     hold.set()
     eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
     assert running.end() is ExitReason.STOPPED
-
-
-def test_a_clean_stop_restarts_the_count(
-    database: Database[Document], dispatch: Dispatch, store: Store
-) -> None:
-    store(database, document("parked"))
-    for _ in range(4):
-        running = dispatch(database, RecordingWorker(lambda job: WAITS))
-        eventually(lambda: (database[PROGRESS].find_one() or {}).get("starts") == 1)
-        assert running.end() is ExitReason.STOPPED
-        assert (database[PROGRESS].find_one() or {})["starts"] == 0
 
 
 def test_starts_with_nothing_unfinished_do_not_count(

@@ -173,29 +173,6 @@ def test_only_a_handler_is_abandoned(pool_of: MakePool) -> None:
     eventually(lambda: desk.pool.threads.busy() == 0)
 
 
-def test_a_run_after_an_abandoned_one_is_not_abandoned_for_it(pool_of: MakePool) -> None:
-    """It has not begun its handler yet, and the handling it still knows is over."""
-    go_on = threading.Event()
-    runs: list[Job] = []
-
-    def decide(job: Any) -> JobResult | Wait:
-        runs.append(job)
-        if len(runs) == 1:
-            job.begin_handler()
-        go_on.wait(30)
-        return JobResult.DONE
-
-    desk = pool_of(decide)
-    desk.put(document("e0"))
-    eventually(lambda: runs and runs[0].handling)
-    (thread,) = desk.pool.abandon_overdue(0.0)
-    job_of(thread).resume()
-    eventually(lambda: len(runs) == 2)
-    assert desk.pool.abandon_overdue(0.0) == []
-    go_on.set()
-    desk.wait_until_idle()
-
-
 # Limits of their own.
 
 

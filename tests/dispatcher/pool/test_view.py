@@ -20,7 +20,7 @@ from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import name_of
 from linedesk.store.records.waits import Why
 from tests.dispatcher.conftest import DeskOfPool
-from tests.dispatcher.fakes import Holder, document, figures_of, numbered
+from tests.dispatcher.fakes import Holder, document, numbered
 from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
@@ -59,68 +59,6 @@ def test_of_what_is_held_the_paused_part_is_told_apart_before_it_is_read() -> No
         mailboxes.obey(obeyed)
         standing = view.standing([])
         assert (standing.held, standing.unpaused) == (15, unpaused)
-
-
-def test_documents_that_the_reader_has_seen_are_known_by_name(pool_of: MakePool) -> None:
-    held = Holder("e0")
-    desk = pool_of(held)
-    known = numbered(3)
-    desk.put(*known)
-    stranger = document("later")
-    ids = [one["_id"] for one in (*known, stranger)]
-    found = desk.pool.view.standing(ids)
-    assert found.unread == [False, False, False, True]
-    assert (found.newest, found.oldest, found.documents) == (ids[2], ids[0], 3)
-    held.let_go()
-    desk.wait_until_idle()
-    found = desk.pool.view.standing(ids)
-    assert found.unread == [False, False, False, True]
-    assert (found.newest, found.oldest, found.documents) == (ids[2], None, 0)
-
-
-def test_a_busy_thread_reports_whether_it_runs_a_handler_a_job_or_a_step(pool_of: MakePool) -> None:
-    entered, ended, end = threading.Event(), threading.Event(), threading.Event()
-    both, go = threading.Semaphore(0), threading.Event()
-
-    def decide(job: Job) -> JobResult | Wait:
-        handling = job.begin_handler()
-        entered.set()
-        assert end.wait(15)
-        handling.end()
-        ended.set()
-        assert go.wait(15)
-        return JobResult.DONE
-
-    def step() -> None:
-        both.release()
-        assert go.wait(15)
-
-    desk = pool_of(decide)
-    assert desk.pool.view.doing() == []
-    assert figures_of(desk.pool, *BUSY) == (4, 0, 0)
-    desk.put(document("long", user="U7"))
-    assert entered.wait(15)
-    desk.pool.step(step)
-    assert both.acquire(timeout=15)
-    first, second = desk.pool.view.doing()
-    assert {name: first[name] for name in ("doing", "eventId", "channel", "key")} == {
-        "doing": "handler",
-        "eventId": "long",
-        "channel": "main",
-        "key": "U7",
-    }
-    assert first["name"].startswith("worker-")
-    assert (first["try"], second["try"], second["arrivedAt"]) == (1, None, None)
-    assert first["arrivedAt"] <= first["since"]
-    assert (second["doing"], second["eventId"], second["key"]) == ("step", None, None)
-    assert first["since"] <= second["since"] <= datetime.now(UTC)
-    assert figures_of(desk.pool, *BUSY) == (4, 2, 0)
-    end.set()
-    assert ended.wait(15)
-    assert desk.pool.view.doing()[0]["doing"] == "job", "its handler is over, its record is not"
-    go.set()
-    desk.wait_until_idle()
-    eventually(lambda: desk.pool.view.doing() == [])
 
 
 def test_a_key_that_waits_for_its_next_try_says_why(pool_of: MakePool) -> None:

@@ -20,12 +20,8 @@ from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
-from tests.dispatcher.timers.conftest import NOON, HandClock, a_row, rung
-from tests.linedesk.store.lagging import LaggingSet, lagging_set
-
-DAY = timedelta(days=1)
-DAILY = {"at": "21:00", "tz": "Asia/Tokyo"}  # noon in UTC
-RANG = "timer:main/U1/tea:1:2026-04-19T12:00:00.000Z"
+from tests.dispatcher.timers.conftest import DAILY, DAY, NOON, RANG, HandClock, a_row, rung
+from tests.linedesk.store.lagging import LaggingSet
 
 Told = Callable[[str], list[str]]
 
@@ -241,10 +237,9 @@ def test_daily_timers_fired_by_a_clock_ahead_return_to_their_regular_time(
 
 
 def test_a_row_is_read_before_a_lagging_majority_shows_it(
-    mongod: Any, request: pytest.FixtureRequest, clock: HandClock
+    lagging: LaggingSet, clock: HandClock
 ) -> None:
     """A majority read of a new primary may lack it, and the timer would be late."""
-    lagging: LaggingSet = lagging_set(request.config)
     database = lagging.client["timers_seen"]
     create_collections(database, capped_bytes=MEGABYTE)
     one = timer_firing(database, clock)

@@ -15,10 +15,9 @@ from dispatcher.timer_rows import BrokenRow, FiredTimer, fired_timer, regular_at
 from dispatcher.timers import AS_STORED
 from linedesk.store import timers
 from linedesk.store.limits import MOST_DOCUMENT_BYTES
-from tests.dispatcher.timers.conftest import NOON, a_row
+from tests.dispatcher.timers.conftest import DAILY, NOON, a_row
 
 YEAR = timedelta(days=365)
-DAILY = {"at": "21:00", "tz": "Asia/Tokyo"}  # noon in UTC
 
 
 def stored(row: Any) -> RawBSONDocument:
@@ -51,20 +50,12 @@ def test_a_daily_timer_fires_once_for_all_missed_times(days_missed: int) -> None
     ("changed", "words"),
     [
         ({"_id": 7}, "_id is no text"),
-        ({"channel": None}, "channel is no text"),
-        ({"key": ""}, "key is no text"),
-        ({"name": ["tea"]}, "name is no text"),
-        ({"n": "1"}, "n is no whole number"),
         ({"n": True}, "n is no whole number"),
-        ({"n": 1.5}, "n is no whole number"),
         ({"runAt": [NOON]}, "runAt is no date"),
         ({"data": None}, "data is no object"),
         ({"data": {"when": DatetimeMS(-(10**15))}}, "a date or text in it cannot be read"),
-        ({"every": "daily"}, "every is no object"),
-        ({"every": {}}, "every is not a time of day"),
         ({"every": {"at": "25:00", "tz": "Asia/Tokyo"}}, "every is not a time of day"),
         ({"every": {"at": "07:30", "tz": "Asia"}}, "every is not a time zone"),
-        ({"every": {"at": "07:30", "tz": "x" * 300}}, "every is not a time zone"),
     ],
 )
 def test_a_row_that_can_never_fire_has_a_reason(changed: dict[str, Any], words: str) -> None:
