@@ -15,11 +15,9 @@ from pymongo.database import Database
 from dispatcher.commit.progress import Progress, Start
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from dispatcher.process import ExitReason
-from dispatcher.timers import Timers
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import LEASES, PROGRESS, Document, name_of
 from linedesk.store.errors import AccessRefused, SetupError, StoreUnavailable
-from linedesk.store.timers import timer_id
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import took_over
@@ -300,23 +298,3 @@ def test_a_standby_waits_and_takes_over(
     assert second.decided == [f"f{n}" for n in range(5)]
     assert second.epochs > first.epochs
     assert len(told("standby:")) == 1
-
-
-def test_a_timer_that_is_due_is_decided_in_the_order_of_its_conversation(
-    database: Database[Document], dispatch: Dispatch, store: Store
-) -> None:
-    row = {"channel": "main", "key": "U1", "name": "tea", "n": 1, "every": None, "data": {}}
-    worker = RecordingWorker()
-    timers = Timers(database, lease_is_fresh=lambda: True)
-    dispatch(database, worker, components=[timers])
-    store(database, document("before", user="U1"))
-    eventually(lambda: worker.decided)
-    now = datetime.now(UTC)
-    database.schedule.insert_one(row | {"_id": timer_id("main", "U1", "tea"), "runAt": now})
-    timers.set(now)
-    eventually(lambda: len(worker.decided) == 2)
-    store(database, document("after", user="U1"))
-    eventually(lambda: len(worker.decided) == 3)
-    before, ring, after = worker.by_key["U1"]
-    assert (before, after) == ("before", "after")
-    assert ring.startswith("timer:main/U1/tea:1:")
