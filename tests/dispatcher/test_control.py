@@ -27,10 +27,6 @@ SavedUpTo = Callable[..., None]
 Told = Callable[[str], list[str]]
 
 
-def a_letter(id_: str) -> Document:
-    return {"code": "event_is_letter", "id": id_}
-
-
 DROPPED = Cause("dropped", {"by": "hanako"})
 
 

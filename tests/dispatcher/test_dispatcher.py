@@ -24,7 +24,6 @@ from tests.dispatcher.leader_terms import took_over
 from tests.waiting import eventually
 
 Store = Callable[..., None]
-SavedUpTo = Callable[[Database[Document], Any], None]
 Told = Callable[[str], list[str]]
 
 FEEDS = ("changestream", "oplog")

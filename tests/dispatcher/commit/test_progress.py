@@ -126,17 +126,6 @@ def test_a_group_of_unknown_outcome_is_repeated_by_the_next_one(
     assert (document["after"], document["ring"][:3]) == ("b", ["a", "b", None])
 
 
-def test_a_save_writes_the_changed_slots_only(database: Database[Document], client: Client) -> None:
-    """18 KB a save would roll the oplog over in half an hour."""
-    one = began(database)
-    one.finish(*(ObjectId() for _ in range(RING_SLOTS + 10)))
-    assert one.save()
-    one.finish(ObjectId())
-    assert one.save()
-    assert last_save_bytes(client, database) < 700
-    assert len(bson.encode(found(database))) > 10_000
-
-
 def last_save_bytes(client: Client, database: Database[Document]) -> int:
     """The cost of the last group in the oplog."""
     condition = {"o.applyOps.ns": f"{database.name}.progress"}

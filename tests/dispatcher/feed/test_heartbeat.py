@@ -68,6 +68,10 @@ def test_one_is_stored_after_a_quiet_spell_and_not_before(hand: Hand) -> None:
     assert hand.stored == 1
     hand.quiet_for(BACK_SECONDS - 1)
     assert hand.stored == 1, "one is under way"
+    hand.heartbeat.heard()
+    hand.closed = "full"
+    hand.quiet_for(QUIET_SECONDS + 1)
+    assert hand.stored == 1
 
 
 def test_one_that_cannot_be_stored_is_no_stall_but_tried_again(

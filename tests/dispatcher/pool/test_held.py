@@ -28,8 +28,6 @@ from tests.waiting import eventually
 
 Store = Callable[..., None]
 SavedUpTo = Callable[[Database[Document], Any], None]
-Told = Callable[[str], list[str]]
-
 SOON = 0.3
 """`held_after_seconds` where a test waits for it."""
 

@@ -16,26 +16,21 @@ AFTER = HELD_AFTER_SECONDS
 class Desk:
     """Mailboxes that a test fills; every document is put in at the time 0."""
 
-    def __init__(self, *, bound: int = 10_000, most_bytes: int = 10**9) -> None:
+    def __init__(self, bound: int = 10_000) -> None:
         self.mailboxes = Mailboxes(ProgressTracker(), bound=bound)
-        self.mailboxes.most_bytes = most_bytes
         self.policy = HoldPolicy(self.mailboxes)
         self._number = 0
 
-    def put(self, key: str, count: int = 1, *, size: int = 1) -> None:
+    def put(self, key: str, count: int = 1) -> None:
         for _ in range(count):
             self._number += 1
             one = {"_id": self._number, "eventId": f"e{self._number}"}
-            self.mailboxes.put(one, None, key=("main", key), size=size, again=False, now=0.0)
+            self.mailboxes.put(one, None, key=("main", key), size=1, again=False, now=0.0)
 
     def begin(self, now: float = 0.1) -> Run:
         run = self.mailboxes.next(now)
         assert isinstance(run, Run)
         return run
-
-    def decide(self, count: int) -> None:
-        for _ in range(count):
-            assert self.mailboxes.decided(self.begin())
 
     def due(self, now: float) -> dict[str, int]:
         return {mailbox.key[1]: count for mailbox, count in self.policy.due(now)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -17,7 +16,7 @@ from linedesk.store.documents import HELD, Document, name_of
 from linedesk.store.records.letters import RELEASED
 from tests.dispatcher.conftest import Begin, DeskOfPool
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
-from tests.dispatcher.leader_terms import Gates, Process
+from tests.dispatcher.leader_terms import Gates
 from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
@@ -42,14 +41,10 @@ def until_idle(desk: DeskOfPool) -> None:
 
 
 class GivingUp:
-    """A `decide` that gives up condemned events; handlers of some names never return, others park
-    until they are let go.
-    """
+    """A `decide` that gives up condemned events, and parks one until it is resumed."""
 
-    def __init__(self, *hanging: str, parking: tuple[str, ...] = ()) -> None:
-        self._hanging = hanging
+    def __init__(self, parking: str) -> None:
         self._parking = parking
-        self._gate = threading.Event()
         self.entered: list[str] = []
         self.jobs: dict[str, Job] = {}
         self.given_up: list[str] = []
@@ -61,21 +56,11 @@ class GivingUp:
             assert job.given_up_for.cause == RELEASED
             self.given_up.append(name)
             return JobResult.RECORDED
-        handling = job.begin_handler()
         self.entered.append(name)
-        if name in self._hanging:
-            self._gate.wait(30)
-        handling.end()
-        return WAITS if name in self._parking else JobResult.DONE
-
-    def wait_until_entered(self, name: str) -> None:
-        eventually(lambda: name in self.entered)
+        return WAITS if name == self._parking else JobResult.DONE
 
     def wait_until_deferred(self, name: str) -> None:
         eventually(lambda: name in self.jobs and self.jobs[name].is_deferred)  # type: ignore[attr-defined]
-
-    def let_go(self) -> None:
-        self._gate.set()
 
 
 # Pauses.
@@ -211,13 +196,13 @@ def test_a_successor_knows_the_pauses_before_it_decides_what_is_held(
 # Releases.
 
 
-def until_given_up(desk: DeskOfPool | Process, name: str, *, key: str = "U0") -> None:
+def until_given_up(desk: DeskOfPool, name: str) -> None:
     """As the thread that reads `control` does: asks until it is over."""
-    eventually(lambda: not desk.pool.give_up("main", key, name))
+    eventually(lambda: not desk.pool.give_up("main", "U0", name))
 
 
 def test_a_release_does_not_resume_what_is_paused(pool_of: MakePool) -> None:
-    decide = GivingUp(parking=("e0",))
+    decide = GivingUp("e0")
     desk = pool_of(decide)
     desk.put(*numbered(3))
     decide.wait_until_deferred("e0")
@@ -235,7 +220,7 @@ def test_a_release_does_not_resume_what_is_paused(pool_of: MakePool) -> None:
 
 
 def test_only_the_first_in_line_is_given_up(pool_of: MakePool) -> None:
-    decide = GivingUp(parking=("e0",))
+    decide = GivingUp("e0")
     desk = pool_of(decide)
     desk.put(*numbered(3))
     decide.wait_until_deferred("e0")
@@ -251,7 +236,7 @@ def test_only_the_first_in_line_is_given_up(pool_of: MakePool) -> None:
 def test_a_release_waits_until_all_that_was_stored_before_the_start_is_read(
     pool_of: MakePool,
 ) -> None:
-    decide = GivingUp(parking=("e1",))
+    decide = GivingUp("e1")
     desk = pool_of(decide, suspects=CrashSuspects(most=10))
     assert desk.pool.give_up("main", "U0", "e1")
     # A predecessor's decision comes before it; only a look-up distinguishes it.

@@ -31,7 +31,10 @@ def job_of(thread: Thread) -> Job:
 
 
 class Handler:
-    """A `decide` that runs as a handler; some names never return, so often, before `let_go`."""
+    """A `decide` that runs as a handler; some names never return, so often, before `let_go`.
+
+    Those named `long…` may run for an hour, `short…` for a moment.
+    """
 
     def __init__(self, *names: str, times: int = 1) -> None:
         self._left = dict.fromkeys(names, times)
@@ -41,7 +44,10 @@ class Handler:
 
     def __call__(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
-        handling = job.begin_handler()
+        limit = 3600.0 if name.startswith("long") else 0.01 if name.startswith("short") else None
+        if limit == 3600.0 and not job.take_slow_place():
+            return WAITS
+        handling = job.begin_handler(limit)
         self.entered.append(name)
         if self._left.get(name, 0):
             self._left[name] -= 1
@@ -176,25 +182,8 @@ def test_only_a_handler_is_abandoned(pool_of: MakePool) -> None:
 # Limits of their own.
 
 
-class Limited(Handler):
-    """As Handler; those named `long…` may run for an hour, `short…` for a moment."""
-
-    def __call__(self, job: Job) -> JobResult | Wait:
-        name = name_of(job.document)
-        limit = 3600.0 if name.startswith("long") else 0.01 if name.startswith("short") else None
-        if limit == 3600.0 and not job.take_slow_place():
-            return WAITS
-        handling = job.begin_handler(limit)
-        self.entered.append(name)
-        if self._left.get(name, 0):
-            self._left[name] -= 1
-            self._gate.wait(30)
-        self.ended.append((name, handling.end()))
-        return JobResult.DONE
-
-
 def test_a_handler_is_overdue_by_its_own_limit(pool_of: MakePool) -> None:
-    handler = Limited("long", "short", "other")
+    handler = Handler("long", "short", "other")
     desk = pool_of(handler)
     desk.put(document("long", "U0"), document("short", "U1"), document("other", "U2"))
     handler.wait_until_entered("long", "short", "other")
@@ -218,7 +207,7 @@ def test_a_handler_is_overdue_by_its_own_limit(pool_of: MakePool) -> None:
 def test_slow_handlers_leave_half_of_the_threads_to_others(pool_of: MakePool) -> None:
     """Of eight threads four run slow ones; when one of those ends the next one begins."""
     names = [f"long{n}" for n in range(6)]
-    handler = Limited(*names)
+    handler = Handler(*names)
     desk = pool_of(handler, threads=8)
     desk.put(*(document(name, f"U{n}") for n, name in enumerate(names)))
     handler.wait_until_entered(*names[:4])

@@ -17,8 +17,6 @@ from linedesk.store import timers
 from linedesk.store.limits import MOST_DOCUMENT_BYTES
 from tests.dispatcher.timers.conftest import DAILY, NOON, a_row
 
-YEAR = timedelta(days=365)
-
 
 def stored(row: Any) -> RawBSONDocument:
     return RawBSONDocument(bson.encode(row), AS_STORED)
