@@ -43,6 +43,7 @@ Store = Callable[..., None]
 Told = Callable[[str], list[str]]
 
 FEEDS = ("changestream", "oplog")
+LONG_FEEDS = ("changestream", pytest.param("oplog", marks=pytest.mark.long))
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +66,7 @@ def wide(database: Database[Document]) -> Database[Document]:
     return database
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("feed", FEEDS)
 def test_a_server_that_is_frozen_and_one_that_is_killed(
     own_mongod: EmbeddedMongod, dispatch: Dispatch, told: Told, feed: str
@@ -113,7 +115,7 @@ def test_a_node_that_is_neither_primary_nor_secondary_is_an_outage_that_ends(
         assert held.has(1)
 
 
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("feed", LONG_FEEDS)
 def test_a_primary_that_steps_down_and_one_that_is_killed(
     lagging: LaggingSet, dispatch: Dispatch, told: Told, feed: str
 ) -> None:

@@ -397,7 +397,9 @@ class Conversations:
         return list((self._rows.find_one({"_id": key}) or {"recorded": []})["recorded"])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
+)
 def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
     database: Database[Document], begin: Begin, seed: int
 ) -> None:
