@@ -26,8 +26,11 @@ Store = Callable[..., None]
 SavedUpTo = Callable[..., None]
 Told = Callable[[str], list[str]]
 
-
 DROPPED = Cause("dropped", {"by": "hanako"})
+
+
+def a_letter(id_: str) -> Document:
+    return {"code": "event_is_letter", "id": id_}
 
 
 @pytest.fixture(autouse=True)
@@ -125,16 +128,10 @@ def test_a_released_event_is_given_up_and_the_next_continues(
     store(database, *numbered(3))
     assert bury.entered.wait(15)
     release = control.release("main", "U0", {"eventId": "e0"}, by="taro")
-    assert eventually(lambda: control.outcome_of(release)) == {
-        "code": "event_is_letter",
-        "id": "e0",
-    }
+    assert eventually(lambda: control.outcome_of(release)) == a_letter("e0")
     eventually(lambda: worker.decided == ["e0", "e1", "e2"])
     release = control.release("main", "U0", {"eventId": "e0"}, by="taro")
-    assert eventually(lambda: control.outcome_of(release)) == {
-        "code": "event_is_letter",
-        "id": "e0",
-    }
+    assert eventually(lambda: control.outcome_of(release)) == a_letter("e0")
     release = control.release("main", "U0", {"eventId": "e2"}, by="taro")
     assert eventually(lambda: control.outcome_of(release)) == {"code": NOTHING_STUCK}
     bury.let_go()
@@ -155,15 +152,9 @@ def test_a_release_left_by_one_process_is_carried_out_by_the_next(
     of_new = control.release("main", "U1", {"eventId": "new"}, by="taro")
     worker = RecordingWorker(Burying(database, ""))
     running = dispatch(database, worker)
-    assert eventually(lambda: control.outcome_of(release)) == {
-        "code": "event_is_letter",
-        "id": "e0",
-    }
+    assert eventually(lambda: control.outcome_of(release)) == a_letter("e0")
     # No process had it yet as this one began, and it is read only then.
-    assert eventually(lambda: control.outcome_of(of_new)) == {
-        "code": "event_is_letter",
-        "id": "new",
-    }
+    assert eventually(lambda: control.outcome_of(of_new)) == a_letter("new")
     assert sorted(worker.decided) == ["e0", "new"]
     assert control.read().covers("main", "U0")
     running.end()

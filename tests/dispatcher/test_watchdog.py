@@ -265,20 +265,6 @@ def test_a_supervising_thread_that_hangs_is_a_stall(
         assert report.join(5)
 
 
-def test_an_end_that_takes_too_long_gets_no_more_time(
-    service: Listener, nothing_left: None
-) -> None:
-    report = WatchdogReporter(service)
-    report.start()
-    try:
-        report.stopping(lambda: "1 under way", within_seconds=0.2)
-        assert service.says("stopping", "1 under way")
-        eventually(lambda: service.says("unwell", "does not end"))
-    finally:
-        report.stop()
-        assert report.join(5)
-
-
 @pytest.mark.parametrize("hangs", ["a part", "a job"])
 def test_only_a_job_that_hangs_makes_suspects(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told, hangs: str

@@ -29,7 +29,6 @@ from linedesk.store.insert import insert_documents
 from tests.dispatcher.fakes import document, numbered
 from tests.dispatcher.faults import failing
 from tests.linedesk.store.lagging import LaggingSet
-from tests.waiting import eventually
 
 FEEDS = ("changestream", "oplog")
 _FIRST_COPY = WriteConcern(w=1)
@@ -57,9 +56,6 @@ class Place:
 
     def drop(self) -> None:
         self.database.drop_collection(RECVQ)
-
-    def tick(self) -> None:
-        self.database["calls"].insert_one({})
 
 
 @pytest.fixture(params=FEEDS)
@@ -118,36 +114,6 @@ def test_a_token_brings_exactly_the_rest(place: Place, feed: Feed) -> None:
         with closing(place.feed()) as other:
             other.open(reading.token)
             assert names(read(other, 7 - position)) == [*names(found)[position + 1 :], "new"]
-
-
-def test_the_token_moves_on_while_others_write(database: Database[Document]) -> None:
-    """Otherwise it would fall off the oplog although nothing failed."""
-    place = Place(database, "changestream")
-    with closing(place.feed()) as feed:
-        feed.open_at(place.now())
-        assert feed.read() is None
-        before = feed.token
-        place.tick()
-
-        def moved() -> bool:
-            assert feed.read() is None
-            return bool(feed.token != before)
-
-        eventually(moved)
-        place.insert(document("e0"))
-        with closing(place.feed()) as other:
-            other.open(feed.token)
-            assert names(read(other, 1)) == ["e0"]
-
-
-def test_opening_at_a_time_includes_what_was_stored_at_it(place: Place, feed: Feed) -> None:
-    place.insert(document("before"))
-    place.insert(*numbered(3))
-    before, first, *_ = read(feed, 4)
-    assert before.time < first.time
-    with closing(place.feed()) as other:
-        other.open_at(first.time)
-        assert names(read(other, 3)) == ["e0", "e1", "e2"]
 
 
 def test_a_token_from_before_the_drop_brings_the_rest_and_then_the_drop(
