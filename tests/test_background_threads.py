@@ -44,7 +44,7 @@ from linedesk.store.documents import STATUS
 from linedesk.store.queue.guard import Guard
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool
-from tests.dispatcher.fakes import MemoryFeed, MemoryLog, RecordingWorker
+from tests.dispatcher.fakes import QuietFeed, RecordingWorker
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +92,7 @@ class Workplace:
 
     def reader(self) -> FeedReader:
         return FeedReader(
-            MemoryFeed(MemoryLog()),
+            QuietFeed(),
             Rescan(self.database["recvq"]),
             self.pool(),
             self.committer(),

@@ -84,8 +84,6 @@ class DeskOfPool:
     ) -> None:
         self.tracker = ProgressTracker()
         self.laters: list[tuple[float, Callable[[], None]]] = []
-        # How often the thread that saves was woken.
-        self.woken = 0
         mailboxes = Mailboxes(self.tracker, suspects=suspects, bound=bound)
         self.pool = Pool(
             decide,
@@ -94,10 +92,6 @@ class DeskOfPool:
             later=lambda seconds, function: self.laters.append((seconds, function)),
         )
         self.saver = Saver(mailboxes, Unwritten())
-        mailboxes.waking.wake_saver = self._wake
-
-    def _wake(self) -> None:
-        self.woken += 1
 
     def put(self, *documents: Document, again: bool = False) -> None:
         for one in documents:
@@ -354,12 +348,6 @@ def saved_up_to() -> Callable[[Database[Document], Any], None]:
 def lagging(mongod: EmbeddedMongod, request: pytest.FixtureRequest) -> LaggingSet:
     """Three nodes of which the secondaries can be made to lag."""
     return lagging_set(request.config)
-
-
-@pytest.fixture(scope="session")
-def faulty(mongod: EmbeddedMongod) -> EmbeddedMongod:
-    """A server whose answers can be made to fail by failpoints."""
-    return mongod
 
 
 @pytest.fixture

@@ -1,17 +1,18 @@
-"""The feed in memory, and a worker that notes its calls."""
+"""A feed that is quiet, and a worker that notes its calls."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from bson.timestamp import Timestamp
 
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from dispatcher.feed.feed import STEP_SECONDS, FeedItem, PositionLost, RecvqGone
+from dispatcher.feed.feed import STEP_SECONDS
 from dispatcher.pool.pool import Pool
 from linedesk.store.documents import Document, make_document, name_of
 from linedesk.store.records.waits import Why
@@ -26,95 +27,20 @@ def document(name: str, user: str = "U1") -> Document:
     return make_document(event, channel="main", accept_time=datetime.now(UTC))
 
 
-class MemoryLog:
-    """The source of a MemoryFeed: documents with their times, and how far back its history
-    reaches.
-    """
+class QuietFeed:
+    """A feed that is open and brings nothing. See `dispatcher.feed.feed.Feed`."""
 
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._entries: list[tuple[int, Document]] = []
-        self._dropped_at: int | None = None
-        self._oldest = 0
-        self._time = 1
+    name = "quiet"
+    token: Any = None
 
-    def insert(self, documents: Sequence[Document]) -> None:
-        with self._condition:
-            for one in documents:
-                self._time += 1
-                self._entries.append((self._time, one))
-            self._condition.notify_all()
+    def open(self, token: Any) -> None: ...
 
-    def drop(self) -> None:
-        with self._condition:
-            self._time += 1
-            self._dropped_at = self._time
-            self._condition.notify_all()
+    def open_at(self, time: Timestamp) -> None: ...
 
-    def tick(self) -> None:
-        """Let time pass by writes that no feed of recvq delivers."""
-        with self._condition:
-            self._time += 1
-            self._condition.notify_all()
+    def read(self) -> None:
+        time.sleep(STEP_SECONDS / 5)
 
-    def forget(self) -> None:
-        """As an oplog that has rolled over."""
-        with self._condition:
-            self._oldest = self._time
-
-    def now(self) -> int:
-        with self._condition:
-            return self._time
-
-    def reaches(self, after: int) -> bool:
-        with self._condition:
-            return after >= self._oldest
-
-    def after(self, time: int) -> tuple[Document | None, int]:
-        """The next document after a time and its own time, or None and how far there is none."""
-        with self._condition:
-            for at, found in self._entries:
-                if at > time:
-                    return found, at
-            if self._dropped_at is not None and self._dropped_at > time:
-                raise RecvqGone("dropped")
-            if self._time == time:
-                self._condition.wait(STEP_SECONDS / 5)
-            return None, self._time
-
-
-class MemoryFeed:
-    """See `dispatcher.feed.feed.Feed`; its tokens are whole numbers."""
-
-    name = "memory"
-
-    def __init__(self, log: MemoryLog) -> None:
-        self._log = log
-        self._at: int | None = None
-
-    def open(self, token: Any) -> None:
-        if not isinstance(token, int) or not self._log.reaches(token):
-            raise PositionLost("no such place")
-        self._at = token
-
-    def open_at(self, time: Timestamp) -> None:
-        self._at = time.time - 1
-
-    def read(self) -> FeedItem | None:
-        assert self._at is not None, "read before open"
-        found, at = self._log.after(self._at)
-        if found is None:
-            # Documents inserted during the scan get a later time.
-            return None
-        self._at = at
-        return FeedItem(found, at, Timestamp(at, 0))
-
-    @property
-    def token(self) -> Any:
-        return self._at
-
-    def close(self) -> None:
-        self._at = None
+    def close(self) -> None: ...
 
 
 class RecordingWorker:

@@ -21,18 +21,6 @@ from tests.dispatcher.fakes import WAITS
 from tests.waiting import eventually
 
 
-class Ahead:
-    """The monotonic clock for waits, moved ahead by hand.
-
-    Turning times back instead would make them negative on a machine that booted a minute ago.
-    """
-
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.seconds
-
-
 class Gates:
     """A `decide` that parks the documents of chosen keys until they are released."""
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from pymongo.database import Database
 
+from dispatcher.feed.rescan import Rescan
 from linedesk.store.collections import check_recvq
 from linedesk.store.documents import PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import StoreUnavailable, WrongCollection
@@ -102,6 +103,19 @@ def wait_until_handled_once(
         came = worker.by_key[writer.key]
         assert came[: len(writer.stored)] == writer.stored
         assert len(came) <= len(writer.stored) + 1
+
+
+def roll_over(database: Database[Document]) -> None:
+    """Write elsewhere until the oplog no longer reaches back to now."""
+    than, oplog = Rescan(database[RECVQ]).now(), database.client.local["oplog.rs"]
+
+    def gone() -> bool:
+        filler = database.client["filler"]["filler"]
+        filler.insert_many([{"text": "x" * 20_000} for _ in range(20)])
+        oldest = oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
+        return bool(oldest["ts"] > than)
+
+    eventually(gone, seconds=30)
 
 
 def has_position(database: Database[Document]) -> bool:

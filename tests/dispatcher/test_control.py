@@ -13,12 +13,11 @@ from pymongo.database import Database
 from dispatcher.control import ControlReader
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from linedesk.operate.acts import OperatorControl
-from linedesk.store.control import NOTHING_STUCK, Release, Scope
+from linedesk.store.control import NOTHING_STUCK, Scope
 from linedesk.store.documents import CONTROL, DEADLETTERS, HELD, Document, name_of
-from linedesk.store.errors import AccessRefused
 from linedesk.store.records.letters import Cause
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
-from tests.dispatcher.fakes import WAITS, RecordingWorker, document, numbered
+from tests.dispatcher.fakes import RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
 from tests.listener import Listener
 from tests.waiting import eventually
@@ -27,12 +26,11 @@ Store = Callable[..., None]
 SavedUpTo = Callable[..., None]
 Told = Callable[[str], list[str]]
 
+DROPPED = Cause("dropped", {"by": "hanako"})
+
 
 def a_letter(id_: str) -> Document:
     return {"code": "event_is_letter", "id": id_}
-
-
-DROPPED = Cause("dropped", {"by": "hanako"})
 
 
 @pytest.fixture(autouse=True)
@@ -130,16 +128,10 @@ def test_a_released_event_is_given_up_and_the_next_continues(
     store(database, *numbered(3))
     assert bury.entered.wait(15)
     release = control.release("main", "U0", {"eventId": "e0"}, by="taro")
-    assert eventually(lambda: control.outcome_of(release)) == {
-        "code": "event_is_letter",
-        "id": "e0",
-    }
+    assert eventually(lambda: control.outcome_of(release)) == a_letter("e0")
     eventually(lambda: worker.decided == ["e0", "e1", "e2"])
     release = control.release("main", "U0", {"eventId": "e0"}, by="taro")
-    assert eventually(lambda: control.outcome_of(release)) == {
-        "code": "event_is_letter",
-        "id": "e0",
-    }
+    assert eventually(lambda: control.outcome_of(release)) == a_letter("e0")
     release = control.release("main", "U0", {"eventId": "e2"}, by="taro")
     assert eventually(lambda: control.outcome_of(release)) == {"code": NOTHING_STUCK}
     bury.let_go()
@@ -160,15 +152,9 @@ def test_a_release_left_by_one_process_is_carried_out_by_the_next(
     of_new = control.release("main", "U1", {"eventId": "new"}, by="taro")
     worker = RecordingWorker(Burying(database, ""))
     running = dispatch(database, worker)
-    assert eventually(lambda: control.outcome_of(release)) == {
-        "code": "event_is_letter",
-        "id": "e0",
-    }
+    assert eventually(lambda: control.outcome_of(release)) == a_letter("e0")
     # No process had it yet as this one began, and it is read only then.
-    assert eventually(lambda: control.outcome_of(of_new)) == {
-        "code": "event_is_letter",
-        "id": "new",
-    }
+    assert eventually(lambda: control.outcome_of(of_new)) == a_letter("new")
     assert sorted(worker.decided) == ["e0", "new"]
     assert control.read().covers("main", "U0")
     running.end()
@@ -256,46 +242,6 @@ def test_a_new_pause_stops_a_drop_until_its_own_end(
     running.end()
 
 
-def test_an_event_that_waits_for_its_next_try_is_dropped_as_well(
-    database: Database[Document], dispatch: Dispatch, store: Store
-) -> None:
-    """As where no worker process is free, and nothing resumes it."""
-    control, given_up = OperatorControl(database), list[str]()
-    entered = threading.Event()
-
-    def park(job: Job) -> JobResult | Wait:
-        if job.given_up_for is None:
-            entered.set()
-            return WAITS
-        given_up.append(job.given_up_for.cause)
-        return JobResult.RECORDED
-
-    running = dispatch(database, RecordingWorker(park))
-    store(database, *numbered(1))
-    assert entered.wait(15)
-    control.pause(Scope("main"), by="taro")
-    control.resume(Scope("main"), drop_by="hanako")
-    eventually(lambda: given_up == [DROPPED])
-    running.end()
-
-
-def test_a_drop_ends_a_day_later_once_none_of_its_events_is_left(
-    database: Database[Document], dispatch: Dispatch, store: Store
-) -> None:
-    control, scope = OperatorControl(database), Scope("main")
-    control.pause(scope, by="taro")
-    running = dispatch(database, RecordingWorker(Giving()))
-    store(database, *numbered(1))
-    eventually(lambda: database[HELD].count_documents({}) == 1)
-    control.resume(scope, drop_by="hanako")
-    a_day_ago = {"$set": {"drop.at": datetime.now(UTC) - timedelta(days=1)}}
-    eventually(lambda: database[HELD].find_one() is None)
-    assert control.read().drops
-    database[CONTROL].update_one({"_id": scope.id}, a_day_ago)
-    eventually(lambda: not control.read().drops)
-    running.end()
-
-
 # By hand, look by look.
 
 
@@ -347,23 +293,3 @@ def test_without_the_lease_nothing_is_given_up_or_settled(by_hand: ByHand) -> No
     obedience.look()
     assert worker.sends_to_give_up == []
     assert control.outcome_of(release) is None
-
-
-def test_a_missing_right_does_not_prevent_obeying(
-    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, told: Told
-) -> None:
-    """As after an upgrade, before `linedesk init` has given each user his new rights."""
-    control, worker, _, obedience = by_hand
-
-    def refuse(self: OperatorControl, release: Release, came: str) -> None:
-        raise AccessRefused(13)
-
-    monkeypatch.setattr(OperatorControl, "finish", refuse)
-    control.release("main", "U0", {"effectId": "e0/0"}, by="taro")
-    control.release("main", "U1", {"effectId": "e1/0"}, by="taro")
-    control.pause(Scope("main"), by="taro")
-    obedience._try()
-    obedience._try()
-    assert len(told("orders not read or not settled")) == 1
-    assert {key for _, key, _ in worker.sends_to_give_up} == {"U0", "U1"}
-    assert obedience.status() == "paused: main"

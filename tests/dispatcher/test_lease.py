@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +22,7 @@ from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
-from linedesk.store.errors import Replaced, SetupError, StoreUnavailable
+from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.waiting import eventually
 
 MakeLease = Callable[..., Lease]
@@ -53,49 +52,6 @@ def expire(database: Database[Document]) -> None:
     """The server's time passes the end of the lease."""
     past = [{"$set": {"until": {"$subtract": ["$$NOW", 1]}}}]
     database["leases"].update_one({"_id": "dispatcher"}, past)
-
-
-def test_a_second_one_waits_while_the_first_one_holds_it(
-    lease: MakeLease, database: Database[Document]
-) -> None:
-    first, second = lease("a"), lease("b")
-    assert first.try_acquire()
-    assert not second.try_acquire()
-    assert second.epoch == 0
-    assert not second.is_fresh()
-    assert first.is_fresh()
-    assert row(database)["owner"] == "elsewhere/a/0"
-
-
-def test_a_released_lease_is_free_at_once(lease: MakeLease) -> None:
-    first, second = lease("a"), lease("b")
-    assert first.try_acquire()
-    first.release()
-    assert not first.is_fresh()
-    assert second.try_acquire()
-    assert second.epoch > first.epoch
-
-
-def test_a_lease_that_ran_out_may_be_taken(lease: MakeLease, database: Database[Document]) -> None:
-    first, second = lease("a"), lease("b")
-    assert first.try_acquire()
-    expire(database)
-    assert second.try_acquire()
-    assert second.epoch > first.epoch
-
-
-def test_the_lease_lasts_three_seconds_of_the_server(
-    lease: MakeLease, database: Database[Document]
-) -> None:
-    one = lease("a")
-    assert one.try_acquire()
-    (left,) = database["leases"].aggregate(
-        [
-            {"$match": {"_id": "dispatcher"}},
-            {"$project": {"ms": {"$subtract": ["$until", "$$NOW"]}}},
-        ]
-    )
-    assert 0 < left["ms"] <= LEASE_SECONDS * 1000
 
 
 def test_the_holder_learns_that_it_was_replaced(
@@ -146,34 +102,6 @@ def test_a_renewal_counts_from_when_it_was_asked_for(
     monkeypatch.setattr(lease_module, "boottime", lambda: next(times, 1000.0 + LEASE_SECONDS))
     one.renew()
     assert not one.is_fresh()
-
-
-def test_the_time_since_boot_continues_in_suspend() -> None:
-    assert abs(boottime() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 5
-
-
-def test_renewing_keeps_it_beyond_its_three_seconds(
-    lease: MakeLease, database: Database[Document]
-) -> None:
-    one = lease("a", renew_seconds=0.02)
-    assert one.try_acquire()
-    first = row(database)["until"]
-    one.start()
-    eventually(lambda: row(database)["until"] > first)
-    assert one.is_fresh()
-
-
-def test_losing_it_ends_the_thread_with_the_reason(
-    lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    died: list[BaseException | None] = []
-    monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
-    one = lease("a", renew_seconds=0.02)
-    assert one.try_acquire()
-    one.start()
-    database["leases"].update_one({"_id": "dispatcher"}, {"$set": {"owner": "b", "epoch": 99}})
-    (error,) = eventually(lambda: died)
-    assert isinstance(error, Replaced)
 
 
 def test_a_holder_without_a_server_goes_stale_and_then_on(
@@ -260,16 +188,6 @@ def test_a_dead_owner_on_this_machine_is_replaced_at_once(
     assert successor.epoch > holder.epoch
 
 
-def test_only_one_of_sixteen_replaces_a_dead_owner(
-    lease: MakeLease, database: Database[Document]
-) -> None:
-    machine = owner_name().split("/")[0]
-    assert Lease(database, owner=f"{machine}/1/77").try_acquire()
-    leases = [lease(f"owner{number}") for number in range(16)]
-    with ThreadPoolExecutor(16) as threads:
-        assert sum(threads.map(Lease.try_acquire, leases)) == 1
-
-
 def ended() -> int:
     """The id of a process that has ended."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
@@ -307,13 +225,6 @@ def test_without_a_boot_id_no_owner_counts_as_dead(
         monkeypatch.setattr(lease_module, "boot_id", lambda: "")
         owner = owner_elsewhere(monkeypatch, "")
     assert not is_dead(owner)
-
-
-def test_an_owner_as_the_release_before_wrote_it_is_not_dead() -> None:
-    machine = Path("/etc/machine-id")
-    name = machine.read_text().strip() if machine.exists() else os.uname().nodename
-    namespace = os.stat("/proc/self/ns/pid").st_ino
-    assert not is_dead(f"{name}.{namespace}/{ended()}/1")
 
 
 def test_under_systemd_the_unit_passes_the_boot_id(
@@ -363,24 +274,3 @@ def test_a_process_of_this_name_that_started_later_is_another() -> None:
 @pytest.mark.parametrize("owner", ["", "somebody", "elsewhere/1/2", "elsewhere/x/y", "//"])
 def test_of_other_machines_and_other_words_nothing_is_known(owner: str) -> None:
     assert not is_dead(owner)
-
-
-def test_a_database_without_its_rows_is_named(
-    lease: MakeLease, database: Database[Document]
-) -> None:
-    database["leases"].delete_one({"_id": "epochs"})
-    with pytest.raises(SetupError, match="linedesk init"):
-        lease("a").try_acquire()
-    database["leases"].delete_many({})
-    with pytest.raises(SetupError, match="linedesk init"):
-        lease("a").try_acquire()
-
-
-def test_a_release_without_a_lease_is_harmless(
-    lease: MakeLease, database: Database[Document]
-) -> None:
-    before = row(database)
-    one = lease("a")
-    one.release()
-    one.release()
-    assert row(database) == before

@@ -6,15 +6,13 @@ causes a hot loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import pytest
-from bson.timestamp import Timestamp
 from pymongo.database import Database
-from pymongo.read_concern import ReadConcern
 
 from dispatcher.commit.committer import Change, Committer
 from dispatcher.commit.progress import HeldStore, Progress
@@ -24,15 +22,19 @@ from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
 from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
-from linedesk.store.client import Client, connect
+from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import NO_PAUSES, Control
 from linedesk.store.documents import HELD, RECVQ, Document
 from linedesk.store.errors import StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document
-from tests.dispatcher.faults import failing
-from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
+from tests.dispatcher.lost_history import (
+    has_position,
+    some,
+    wait_until_handled_once,
+    writing,
+)
 from tests.linedesk.store.lagging import LaggingSet
 from tests.servers import frozen
 from tests.waiting import eventually
@@ -41,6 +43,7 @@ Store = Callable[..., None]
 Told = Callable[[str], list[str]]
 
 FEEDS = ("changestream", "oplog")
+LONG_FEEDS = ("changestream", pytest.param("oplog", marks=pytest.mark.long))
 
 
 @pytest.fixture(autouse=True)
@@ -56,124 +59,16 @@ IMPATIENT: dict[str, Any] = {
 
 
 @pytest.fixture
-def faulty_database(faulty: EmbeddedMongod) -> Iterator[Database[Document]]:
-    with connect(faulty.uri, app_name="tests") as client:
-        client.drop_database("outages")
-        create_collections(client.outages, capped_bytes=64 * MEGABYTE)
-        yield client.outages
+def wide(database: Database[Document]) -> Database[Document]:
+    """With a recvq that takes the largest documents."""
+    database.drop_collection(RECVQ)
+    create_collections(database, capped_bytes=64 * MEGABYTE)
+    return database
 
 
-def kill_cursors(client: Client) -> int:
-    """End every cursor that a feed has open, as an operator may; how many there were."""
-    own = {"$match": {"appName": "feed", "cursor.cursorId": {"$exists": True}}}
-    # $currentOp refuses any other read concern.
-    admin = client.get_database("admin", read_concern=ReadConcern("local"))
-    rows = list(admin.aggregate([{"$currentOp": {"idleCursors": True}}, own]))
-    for row in rows:
-        database, _, collection = row["ns"].partition(".")
-        client[database].command("killCursors", collection, cursors=[row["cursor"]["cursorId"]])
-    return len(rows)
-
-
+@pytest.mark.long
 @pytest.mark.parametrize("feed", FEEDS)
-def test_a_cursor_that_is_killed_again_and_again(
-    faulty_database: Database[Document],
-    faulty: EmbeddedMongod,
-    dispatch: Dispatch,
-    told: Told,
-    feed: str,
-) -> None:
-    worker = RecordingWorker()
-    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
-    with writing(faulty_database) as writers:
-        some(writers)
-        eventually(lambda: has_position(faulty_database))
-        for _ in range(4):
-            eventually(lambda: kill_cursors(faulty_database.client))
-            some(writers)
-    wait_until_handled_once(worker, writers)
-    assert len(told("feed unavailable")) <= 8
-    assert told("feed lost its position") == []
-    running.end()
-
-
-@pytest.mark.parametrize("labels", [["ResumableChangeStreamError"], []])
-def test_a_change_stream_that_an_election_ends_continues(
-    faulty_database: Database[Document],
-    faulty: EmbeddedMongod,
-    dispatch: Dispatch,
-    told: Told,
-    labels: list[str],
-) -> None:
-    """MongoDB 9.0 ends it with InterruptedDueToReplStateChange, labelled as resumable or not."""
-    worker = RecordingWorker()
-    running = dispatch(faulty_database, worker, uri=faulty.uri)
-    code = {"errorCode": 11602, "errorLabels": labels, "appName": "feed"}
-    with writing(faulty_database) as writers:
-        some(writers)
-        eventually(lambda: has_position(faulty_database))
-        for _ in range(4):
-            with failing(faulty_database.client, ["getMore"], times=1, **code) as fired:
-                some(writers)
-                eventually(fired)
-    wait_until_handled_once(worker, writers)
-    assert told("feed lost its position") == []
-    running.end()
-
-
-@pytest.mark.parametrize("feed", FEEDS)
-def test_a_feed_that_fails_at_once_after_each_opening_is_not_tried_in_a_hot_loop(
-    faulty_database: Database[Document],
-    faulty: EmbeddedMongod,
-    dispatch: Dispatch,
-    store: Store,
-    feed: str,
-) -> None:
-    pauses: list[int] = []
-
-    def count(failures: int) -> float:
-        pauses.append(failures)
-        return 0.02
-
-    worker, reading = RecordingWorker(), {"pause_seconds": count}
-    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed, reading=reading)
-    store(faulty_database, document("e0"))
-    eventually(lambda: worker.decided == ["e0"])
-    eventually(lambda: has_position(faulty_database))
-    # A code for which no driver resumes by itself; each opening succeeds.
-    with failing(faulty_database.client, ["getMore"], errorCode=262, appName="feed"):
-        eventually(lambda: len(pauses) >= 6)
-        store(faulty_database, document("e1"))
-    eventually(lambda: worker.decided == ["e0", "e1"])
-    assert pauses[:6] == [1, 2, 3, 4, 5, 6], "each pause may be longer than the last"
-    running.end()
-
-
-@pytest.mark.parametrize("feed", FEEDS)
-def test_a_get_more_that_never_returns_ends_with_the_feeds_socket_time_out(
-    faulty_database: Database[Document],
-    faulty: EmbeddedMongod,
-    dispatch: Dispatch,
-    told: Told,
-    feed: str,
-) -> None:
-    worker = RecordingWorker()
-    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed, **IMPATIENT)
-    with writing(faulty_database) as writers:
-        some(writers)
-        eventually(lambda: has_position(faulty_database))
-        block = {"blockConnection": True, "blockTimeMS": 2500, "appName": "feed"}
-        with failing(faulty_database.client, ["getMore"], times=2, **block):
-            some(writers, 5)
-            eventually(lambda: told("answered the feed late") or told("feed unavailable"))
-            wait_until_handled_once(worker, writers, whole=False)
-    wait_until_handled_once(worker, writers)
-    assert told("feed lost its position") == []
-    running.end()
-
-
-@pytest.mark.parametrize("feed", FEEDS)
-def test_a_server_that_is_stopped_for_a_while(
+def test_a_server_that_is_frozen_and_one_that_is_killed(
     own_mongod: EmbeddedMongod, dispatch: Dispatch, told: Told, feed: str
 ) -> None:
     with connect(own_mongod.uri, app_name="tests", socket_seconds=2.0) as client:
@@ -187,23 +82,6 @@ def test_a_server_that_is_stopped_for_a_while(
             with frozen(own_mongod.pid):
                 eventually(lambda: told("feed unavailable"))
             some(writers)
-        wait_until_handled_once(worker, writers)
-        running.end()
-    assert told("feed lost its position") == []
-
-
-@pytest.mark.parametrize("feed", FEEDS)
-def test_a_server_that_is_killed_and_started_again(
-    own_mongod: EmbeddedMongod, dispatch: Dispatch, told: Told, feed: str
-) -> None:
-    with connect(own_mongod.uri, app_name="tests") as client:
-        database = client.line_bot
-        create_collections(database, capped_bytes=MEGABYTE)
-        worker = RecordingWorker()
-        running = dispatch(database, worker, uri=own_mongod.uri, feed=feed)
-        with writing(database) as writers:
-            some(writers)
-            eventually(lambda: has_position(database))
             own_mongod.kill()
             own_mongod.start()
             some(writers)
@@ -237,7 +115,7 @@ def test_a_node_that_is_neither_primary_nor_secondary_is_an_outage_that_ends(
         assert held.has(1)
 
 
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("feed", LONG_FEEDS)
 def test_a_primary_that_steps_down_and_one_that_is_killed(
     lagging: LaggingSet, dispatch: Dispatch, told: Told, feed: str
 ) -> None:
@@ -260,49 +138,6 @@ def test_a_primary_that_steps_down_and_one_that_is_killed(
     running.end()
 
 
-def roll_over(database: Database[Document], than: Timestamp) -> None:
-    """Write elsewhere until the oplog no longer reaches back to a time."""
-    oplog = database.client.local["oplog.rs"]
-
-    def gone() -> bool:
-        filler = database.client["filler"]["filler"]
-        filler.insert_many([{"text": "x" * 20_000} for _ in range(20)])
-        oldest = oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
-        return bool(oldest["ts"] > than)
-
-    eventually(gone, seconds=30)
-
-
-@pytest.mark.parametrize("feed", FEEDS)
-def test_an_oplog_that_rolls_over_while_there_is_no_room(
-    tiny: EmbeddedMongod, dispatch: Dispatch, store: Store, told: Told, feed: str
-) -> None:
-    """The dispatcher runs and does not read, so that its open cursor falls behind."""
-    with connect(tiny.uri, app_name="tests") as client:
-        database = client.line_bot
-        create_collections(database, capped_bytes=8 * MEGABYTE)
-        worker = RecordingWorker()
-        running = dispatch(database, worker, uri=tiny.uri, feed=feed)
-        with writing(database) as writers:
-            some(writers)
-            eventually(lambda: has_position(database))
-            worker.room = False
-            for _ in range(2):
-                worker.asked_for_room.clear()
-                assert worker.asked_for_room.wait(15)
-            some(writers)
-            for _ in range(2):
-                roll_over(database, Rescan(database[RECVQ]).now())
-            worker.room = True
-            some(writers)
-        wait_until_handled_once(worker, writers)
-        # The last of a scan may only look whether anything came meanwhile.
-        eventually(lambda: scans(told))
-        running.end()
-    (line,) = scans(told)
-    assert all(word in line for word in ("documents=", "new=", "seconds=", "after=", "cause="))
-
-
 def scans(told: Told) -> list[str]:
     """The log lines of scans that ended, except the first start's."""
     return [line for line in told("recvq scanned, streaming from") if "first start" not in line]
@@ -317,19 +152,18 @@ def oversized() -> Document:
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_an_event_above_16_mb_is_passed_by_one_scan(
-    faulty_database: Database[Document],
-    faulty: EmbeddedMongod,
+    wide: Database[Document],
     dispatch: Dispatch,
     store: Store,
     told: Told,
     feed: str,
 ) -> None:
     worker = RecordingWorker()
-    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
-    with writing(faulty_database) as writers:
+    running = dispatch(wide, worker, feed=feed)
+    with writing(wide) as writers:
         some(writers)
-        eventually(lambda: has_position(faulty_database))
-        store(faulty_database, oversized())
+        eventually(lambda: has_position(wide))
+        store(wide, oversized())
         some(writers)
         eventually(lambda: "big" in worker.decided)
     wait_until_handled_once(worker, writers, "big")
@@ -342,22 +176,21 @@ def test_an_event_above_16_mb_is_passed_by_one_scan(
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_huge_changes_next_to_recvq_do_not_reach_the_feed(
-    faulty_database: Database[Document],
-    faulty: EmbeddedMongod,
+    wide: Database[Document],
     dispatch: Dispatch,
     store: Store,
     told: Told,
     feed: str,
 ) -> None:
-    store(faulty_database, document("e0"))
+    store(wide, document("e0"))
     worker = RecordingWorker()
-    running = dispatch(faulty_database, worker, uri=faulty.uri, feed=feed)
+    running = dispatch(wide, worker, feed=feed)
     eventually(lambda: worker.decided == ["e0"])
     huge = {**oversized(), "eventId": "huge"}
-    neighbour = faulty_database["neighbour"]
+    neighbour = wide["neighbour"]
     neighbour.insert_one(huge)
     neighbour.replace_one({"_id": huge["_id"]}, {"text": "z" * (16 * MEGABYTE - 8000)})
-    store(faulty_database, document("e1"))
+    store(wide, document("e1"))
     eventually(lambda: worker.decided == ["e0", "e1"])
     assert told("feed lost its position") == []
     running.end()

@@ -11,14 +11,11 @@ import pytest
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from dispatcher.lease import Lease
 from dispatcher.pool.saver import Saver
 from linedesk.operate.acts import OperatorControl
 from linedesk.runtime.status_row import WRITE_SECONDS
 from linedesk.store.control import Scope
-from linedesk.store.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document, name_of
-from linedesk.store.records.waits import Why
+from linedesk.store.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
@@ -165,21 +162,6 @@ def test_systemds_line_the_row_and_the_metrics_are_one(
         eventually(lambda told=told: any(told in words for _, words in service.told))  # type: ignore[misc]
 
 
-def test_a_standby_says_so_and_knows_no_depth(
-    database: Database[Document], dispatch: Dispatch
-) -> None:
-    holder = Lease(database, owner="elsewhere/another/0", lease_seconds=120)
-    assert holder.try_acquire()
-    running = dispatch(database, RecordingWorker(), service=Listener())
-    row = eventually(lambda: database[STATUS].find_one({"state": "standby"}))
-    assert row["figures"]["leading"] == 0
-    assert not {"lagDocuments", "queueDocuments", "threads"} & set(row["figures"])
-    assert "waiting" not in row
-    running.end()
-    ended = eventually(lambda: database[STATUS].find_one({"state": "ended"}))
-    assert ended["figures"]["leading"] == 0
-
-
 def test_a_right_that_is_missing_ends_nothing(
     database: Database[Document],
     dispatch: Dispatch,
@@ -218,30 +200,6 @@ def test_a_frozen_write_of_the_row_holds_up_neither_work_nor_end(
     store(database, document("one"))
     eventually(lambda: worker.decided == ["one"], seconds=WRITE_SECONDS)
     go.set()
-
-
-def test_a_job_reports_why_it_waits(
-    database: Database[Document], dispatch: Dispatch, store: Store
-) -> None:
-    deferred: list[Job] = []
-
-    def decide(job: Job) -> JobResult | Wait:
-        if name_of(job.document) == "fails" and not deferred:
-            deferred.append(job)
-            return Wait.because(Why.HANDLER_FAILED, failures=1)
-        return JobResult.DONE
-
-    dispatch(database, RecordingWorker(decide), service=Listener(), held_after_seconds=0.1)
-    store(database, document("fails"), document("behind"))
-    eventually(lambda: figures(database, "heldDocuments") == (2,))
-    row = row_of(database)
-    [waiting] = row["waiting"]
-    assert waiting["why"] == {"code": "handler_failed", "failures": 1}
-    assert (waiting["eventId"], waiting["held"]) == ("fails", 2)
-    assert row["figures"]["waitingKeys"]["again"] == 1
-    eventually(lambda: [one["why"] for one in database["held"].find()] == [waiting["why"]] * 2)
-    deferred[0].resume()
-    eventually(lambda: figures(database, "queueDocuments") == (0,))
 
 
 @pytest.mark.usefixtures("neighbours")

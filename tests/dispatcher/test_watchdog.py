@@ -15,7 +15,6 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher.conversations.mailbox import Job, JobResult
-from dispatcher.pool.suspects import StartCounter
 from dispatcher.process import ExitReason
 from dispatcher.watchdog import FEED_SECONDS, WatchdogReporter
 from linedesk.setup.collections import create_collections
@@ -23,11 +22,8 @@ from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, Document
-from linedesk.store.errors import StoreUnavailable
-from linedesk.store.queue.guard import Guard
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document
-from tests.dispatcher.leader_terms import took_over
 from tests.listener import Listener
 from tests.servers import frozen
 from tests.waiting import eventually
@@ -64,20 +60,6 @@ def test_it_is_ready_once_it_holds_the_lease_and_reports_its_drain(
     held.let_go()
     assert running.end(None) is ExitReason.STOPPED
     assert service.methods == ["starting", "ready", "alive", "stopping"]
-
-
-def test_a_standby_is_ready_and_at_work_once_the_lease_is_free(
-    database: Database[Document], dispatch: Dispatch, service: Listener
-) -> None:
-    one = dispatch(database, RecordingWorker(), service=service)
-    eventually(lambda: service.says("alive", "holds the lease"))
-    waits = Listener()
-    two = dispatch(database, RecordingWorker(), service=waits)
-    eventually(lambda: waits.says("alive", "standby, another dispatcher holds the lease"))
-    one.end()
-    eventually(lambda: waits.says("alive", "holds the lease"))
-    two.end()
-    assert waits.methods == ["starting", "ready", "alive", "stopping"]
 
 
 def test_a_wait_for_mongodb_is_reported_by_name_and_restarts_no_process(
@@ -179,34 +161,6 @@ def test_a_read_that_never_ends_is_a_stall(
     running.end()
 
 
-def test_a_feed_that_hangs_in_an_outage_is_a_stall_in_the_end(
-    database: Database[Document],
-    dispatch: Dispatch,
-    service: Listener,
-    monkeypatch: pytest.MonkeyPatch,
-    impatient: None,
-) -> None:
-    """A reason that is not renewed expires."""
-    ends, fails = threading.Event(), threading.Event()
-
-    def never_opens(*_: Any) -> None:
-        assert ends.wait(30)
-
-    def read() -> None:
-        fails.set()
-        raise StoreUnavailable("planted")
-
-    running = dispatch(database, RecordingWorker(), service=service, reading=SOON)
-    at_work(running, service)
-    monkeypatch.setattr(running.feed, "open", never_opens)
-    monkeypatch.setattr(running.feed, "read", read)
-    assert fails.wait(15)
-    eventually(lambda: service.says("alive", "waiting for MongoDB since"))
-    eventually(lambda: service.says("unwell", MUTE))
-    ends.set()
-    running.end()
-
-
 def test_a_feed_that_opens_and_stays_mute_is_a_stall_however_often_it_is_opened(
     database: Database[Document],
     dispatch: Dispatch,
@@ -230,22 +184,6 @@ def test_a_feed_that_opens_and_stays_mute_is_a_stall_however_often_it_is_opened(
     assert {method for method, _ in service.told[before:]} == {"unwell"}
     monkeypatch.setattr(running.feed, "read", read)
     eventually(lambda: service.says("alive", "holds the lease"))
-    running.end()
-
-
-def test_a_recvq_that_takes_no_heartbeat_is_a_reason(
-    database: Database[Document],
-    dispatch: Dispatch,
-    service: Listener,
-    monkeypatch: pytest.MonkeyPatch,
-    impatient: None,
-) -> None:
-    create_collections(database, capped_bytes=MEGABYTE)
-    running = dispatch(database, RecordingWorker(), service=service, reading=BEATS)
-    at_work(running, service)
-    monkeypatch.setattr(Guard, "closed", "planted")
-    monkeypatch.setattr("dispatcher.watchdog.FEED_SECONDS", -1.0)
-    eventually(lambda: service.says("alive", "recvq is closed: planted since"))
     running.end()
 
 
@@ -327,20 +265,6 @@ def test_a_supervising_thread_that_hangs_is_a_stall(
         assert report.join(5)
 
 
-def test_an_end_that_takes_too_long_gets_no_more_time(
-    service: Listener, nothing_left: None
-) -> None:
-    report = WatchdogReporter(service)
-    report.start()
-    try:
-        report.stopping(lambda: "1 under way", within_seconds=0.2)
-        assert service.says("stopping", "1 under way")
-        eventually(lambda: service.says("unwell", "does not end"))
-    finally:
-        report.stop()
-        assert report.join(5)
-
-
 @pytest.mark.parametrize("hangs", ["a part", "a job"])
 def test_only_a_job_that_hangs_makes_suspects(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told, hangs: str
@@ -372,41 +296,3 @@ def test_only_a_job_that_hangs_makes_suspects(
     eventually(lambda: next(counts) > 10)
     assert (database[PROGRESS].find_one() or {})["starts"] == (hangs == "a job")
     ends.set()
-
-
-def test_no_answer_of_mongodb_holds_up_the_supervising_thread(
-    database: Database[Document],
-    dispatch: Dispatch,
-    service: Listener,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-    told: Told,
-) -> None:
-    """The count of starts is put back by a worker."""
-    ends, begun = threading.Event(), threading.Event()
-    tries: list[None] = []
-
-    def rest(starts: StartCounter) -> None:
-        tries.append(None)
-        begun.set()
-        assert ends.wait(30)
-
-    took_over(database, epoch=0)
-    database[PROGRESS].update_one({}, {"$set": {"starts": 1}})
-    monkeypatch.setattr(StartCounter, "reset", rest)
-    running = dispatch(database, RecordingWorker(), service=service, supervise_seconds=0.05)
-    assert begun.wait(15)
-    at_work(running, service)
-    looks, look = [0], running.dispatcher.watchdog.look
-
-    def counted() -> bool:
-        looks[0] += 1
-        return look()
-
-    monkeypatch.setattr(running.dispatcher.watchdog, "look", counted)
-    eventually(lambda: looks[0] > 3)
-    running.inbox.put(signal.SIGTERM)
-    eventually(lambda: told("stopping signal"))
-    assert len(tries) == 1
-    ends.set()
-    assert running.end(None) is ExitReason.STOPPED

@@ -32,7 +32,13 @@ WITHOUT = {
 }
 
 
-@pytest.mark.parametrize("size", SMALL_SIZES.values(), ids=SMALL_SIZES.keys())
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(size, id=name, marks=[pytest.mark.long] * (name == "two conversations"))
+        for name, size in SMALL_SIZES.items()
+    ],
+)
 def test_every_promise_holds_in_whatever_order(size: Size) -> None:
     found = Model(**size).search()
     assert (found.problem, found.steps, found.is_complete) == (None, (), True)

@@ -19,7 +19,7 @@ from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
 from linedesk.store.client import Client
-from linedesk.store.documents import DEADLETTERS, PROGRESS, Document
+from linedesk.store.documents import PROGRESS, Document
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused
 from tests.dispatcher.faults import failing
 from tests.waiting import eventually
@@ -152,40 +152,11 @@ def test_writes_that_come_meanwhile_are_one_group(leader: Leader) -> None:
     assert progress["saves"] == 2
 
 
-def test_threads_that_write_at_once_are_all_answered(leader: Leader) -> None:
-    def write(n: int) -> bool:
-        return leader.committer.commit(one_more(n % 10))
-
-    with ThreadPoolExecutor(16) as threads:
-        assert all(threads.map(write, range(320)))
-    assert numbers(leader.database, *range(10)) == [32] * 10
-    assert leader.fence.groups < 320
-
-
-def test_changes_of_one_write_are_made_together_or_not_at_all(leader: Leader) -> None:
-    assert not leader.committer.commit(one_more(1), one_more("none"), one_more(2))
-    assert numbers(leader.database, 1, 2) == [0, 0]
-    assert leader.committer.commit(one_more(1), one_more(2))
-    assert numbers(leader.database, 1, 2) == [1, 1]
-
-
 def test_one_that_does_not_match_costs_itself_only(leader: Leader) -> None:
     with under_way(leader):
         writes = [leader.adds(*ids) for ids in ([1], ["none"], [2, "none"], [3], [4])]
     assert leader.ends(*writes) == [True, False, False, True, True]
     assert numbers(leader.database, *range(5)) == [1, 1, 0, 1, 1]
-
-
-def test_one_that_a_validator_refuses_costs_itself_only(leader: Leader) -> None:
-    leader.database.command("collMod", THINGS, validator={"n": {"$lt": 7}})
-    with under_way(leader):
-        before = leader.adds(1)
-        refused = leader.committer.enter(Change(THINGS, {"_id": 2}, {"$set": {"n": 7}}))
-        after = leader.adds(2)
-    assert leader.ends(before, after) == [True, True]
-    with pytest.raises(WriteRefused):
-        leader.committer.result(refused)
-    assert numbers(leader.database, 1, 2) == [1, 1]
 
 
 def test_one_that_would_make_a_document_too_large_costs_itself_only(leader: Leader) -> None:
@@ -238,16 +209,6 @@ def test_large_groups_are_divided(
     assert numbers(leader.database, *range(6)) == [1] * 6
 
 
-def test_a_write_that_is_larger_than_a_group_may_be_is_made_alone(
-    leader: Leader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_TOGETHER", 2)
-    with under_way(leader):
-        writes = [leader.adds(1), leader.adds(2, 3, 4), leader.adds(5)]
-    assert leader.ends(*writes) == [True] * 3
-    assert numbers(leader.database, *range(1, 6)) == [1] * 5
-
-
 # Groups that MongoDB does not confirm.
 
 
@@ -258,20 +219,6 @@ def foreign_transaction(leader: Leader, client: Client, id_: int) -> Iterator[Cl
         ten_more = {"$inc": {"n": 10}}
         leader.database[THINGS].update_one({"_id": id_}, ten_more, session=session)
         yield session
-
-
-def test_a_short_conflict_with_another_s_transaction_is_no_one_s_trouble(
-    leader: Leader, client: Client
-) -> None:
-    with ThreadPoolExecutor(2) as threads:
-        with foreign_transaction(leader, client, 1):
-            with under_way(leader):
-                writes = [leader.adds(n) for n in (1, 2)]
-                ends = [threads.submit(leader.committer.result, one) for one in writes]
-            eventually(lambda: leader.fence.groups == 2)
-            assert not ends[0].done()
-        assert [end.result(WAIT_SECONDS) for end in ends] == [True, True]
-    assert numbers(leader.database, 1, 2) == [11, 1]
 
 
 def test_a_long_transaction_of_another_delays_only_the_writes_of_its_document(
@@ -312,53 +259,6 @@ def test_a_write_that_was_put_off_is_made_before_a_later_one_of_its_document(
     found = leader.database[THINGS].find_one({"_id": 1})
     assert found is not None
     assert found["text"] == "b"
-
-
-def test_a_conflict_after_an_outage_delays_no_others_either(leader: Leader, client: Client) -> None:
-    with foreign_transaction(leader, client, 1):
-        with failing(client, ["update"], times=3, errorCode=11601):
-            with under_way(leader) as first:
-                delayed, other = leader.adds(1), leader.adds(2)
-            assert leader.ends(first, other) == [True, True]
-        assert not delayed.is_ended
-    assert leader.committer.result(delayed)
-
-
-def test_a_write_that_is_put_off_and_has_no_time_is_never_made(
-    leader: Leader, client: Client
-) -> None:
-    with foreign_transaction(leader, client, 1):
-        with under_way(leader):
-            withdrawn, other = leader.adds(1), leader.adds(2)
-        assert leader.committer.result(other)
-
-        def is_given_up() -> bool:
-            with pytest.raises(StoreUnavailable):
-                leader.committer.result(withdrawn, 0.1)
-            return withdrawn.is_ended
-
-        # Now and then it is in a group, whose end is not known yet.
-        eventually(is_given_up)
-    assert leader.committer.commit(one_more(3))
-    assert numbers(leader.database, 1) == [10]
-
-
-@pytest.mark.parametrize("has_thread", [True, False], ids=["at a stop", "without the thread"])
-def test_where_no_thread_would_make_it_later_a_conflict_is_an_outage(
-    leaders: Leaders, client: Client, has_thread: bool
-) -> None:
-    leader = leaders(starts=has_thread)
-    with foreign_transaction(leader, client, 1):
-        writes = [leader.adds(n) for n in (1, 2)]
-        if has_thread:
-            assert leader.committer.result(writes[1])
-            leader.committer.stop()
-            assert leader.committer.join()
-            assert writes[0].is_ended
-        with pytest.raises(StoreUnavailable):
-            leader.committer.result(writes[0])
-        assert leader.committer.result(writes[1])
-    assert numbers(leader.database, 1, 2) == [10, 1]
 
 
 UNHEARD = {
@@ -418,19 +318,6 @@ def test_a_write_without_an_answer_is_made_again_and_once(
     assert numbers(leader.database, 1, 2) == [1, 1]
 
 
-def test_without_its_thread_an_outage_is_reported_to_all_of_the_group(
-    leaders: Leaders, client: Client
-) -> None:
-    alone = leaders(starts=False)
-    writes = [alone.adds(1), alone.adds(2)]
-    with failing(client, ["update"], errorCode=11601):
-        for one in writes:
-            with pytest.raises(StoreUnavailable):
-                alone.committer.result(one)
-    assert alone.committer.commit(one_more(1))
-    assert numbers(alone.database, 1, 2) == [1, 0]
-
-
 # Another leader.
 
 
@@ -467,15 +354,6 @@ def test_a_write_that_does_not_match_tells_nothing_to_a_replaced_leader(leader: 
             leader.committer.result(one)
 
 
-def test_without_its_thread_a_replaced_leader_writes_nothing_either(leaders: Leaders) -> None:
-    alone = leaders(starts=False)
-    replaced(alone)
-    for _ in range(2):
-        with pytest.raises(Replaced):
-            alone.committer.commit(one_more(1))
-    assert numbers(alone.database, 1) == [0]
-
-
 def test_a_leader_that_froze_between_its_writes_and_its_commit_writes_nothing(
     leader: Leader, client: Client, deaths: list[BaseException | None]
 ) -> None:
@@ -491,44 +369,6 @@ def test_a_leader_that_froze_between_its_writes_and_its_commit_writes_nothing(
     eventually(lambda: deaths)
 
 
-def test_all_that_a_leader_has_written_is_there_when_its_successor_has_taken_over(
-    leaders: Leaders,
-) -> None:
-    """However the take-over and a commit meet."""
-    for epoch in range(1, 30, 2):
-        leader, told = leaders(epoch), list[bool]()
-
-        def write(leader: Leader = leader, told: list[bool] = told) -> None:
-            try:
-                while leader.committer.commit(one_more(1)):
-                    told.append(True)
-            except Replaced:
-                return
-
-        before = numbers(leader.database, 1)[0]
-        with ThreadPoolExecutor(1) as threads:
-            end = threads.submit(write)
-            eventually(lambda told=told: told)
-            successor = replaced(leader, epoch + 1)
-            with successor.reading() as session:
-                found = leader.database[THINGS].find_one({"_id": 1}, session=session)
-            end.result(WAIT_SECONDS)
-        assert found is not None
-        assert found["n"] == numbers(leader.database, 1)[0]
-        # One that was under way may be made, and its thread hear of the successor.
-        assert found["n"] - before - len(told) in (0, 1)
-
-
-def test_a_dropped_progress_is_made_again_and_nothing_is_lost(leader: Leader) -> None:
-    assert leader.ends(leader.adds(1)) == [True]
-    leader.database[PROGRESS].drop()
-    assert leader.ends(leader.adds(1), leader.adds(2)) == [True, True]
-    assert numbers(leader.database, 1, 2) == [2, 1]
-    found = leader.database[PROGRESS].find_one()
-    assert found is not None
-    assert found["epoch"] == 1
-
-
 # Writes that no thread waits for.
 
 
@@ -536,23 +376,6 @@ def test_writes_that_are_left_are_made_soon_without_another(leader: Leader) -> N
     assert all(leader.committer.commit_later(one_more(n)) for n in range(5))
     eventually(lambda: numbers(leader.database, *range(5)) == [1] * 5, seconds=5)
     assert leader.fence.groups < 5
-
-
-def test_a_write_that_is_left_is_made_before_a_later_one_of_its_document(leader: Leader) -> None:
-    for n in range(20):
-        assert leader.committer.commit_later(Change(THINGS, {"_id": 1}, {"$set": {"n": n}}))
-        later = Change(THINGS, {"_id": 1, "n": n}, {"$set": {"n": -1}})
-        assert leader.committer.commit(later)
-
-
-def test_one_that_is_left_and_does_not_match_is_dropped(leader: Leader) -> None:
-    with under_way(leader):
-        leader.committer.commit_later(one_more("none"))
-        leader.committer.commit_later(Change(THINGS, {"_id": 1}, {"$inc": {"text": 1}}))
-        leader.committer.commit_later(one_more(2))
-        write = leader.adds(3)
-    assert leader.ends(write) == [True]
-    eventually(lambda: numbers(leader.database, 2) == [1])
 
 
 def test_only_so_many_are_left(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -577,19 +400,6 @@ def test_a_write_whose_time_is_over_before_its_group_begins_is_never_made(leader
     assert leader.ends(first, patient) == [True, True]
     assert leader.committer.commit(one_more(3))
     assert numbers(leader.database, 1, 2, 3) == [0, 1, 1]
-
-
-def test_the_end_of_a_write_whose_time_was_over_in_its_group_can_be_asked_for_again(
-    leader: Leader,
-) -> None:
-    with under_way(leader) as first:
-        for _ in range(2):
-            with pytest.raises(StoreUnavailable):
-                leader.committer.result(first, 0.01)
-            assert not first.is_ended
-    for _ in range(2):
-        assert leader.committer.result(first)
-    assert numbers(leader.database, 0) == [1]
 
 
 def test_a_stop_commits_what_waits(leader: Leader) -> None:
@@ -637,53 +447,6 @@ def test_a_read_sees_all_that_was_committed_and_the_take_over(leaders: Leaders) 
         assert leader.committer.session.operation_time > at
 
 
-def test_a_read_while_a_group_is_committed_does_not_wait_for_it(leader: Leader) -> None:
-    with under_way(leader), leader.committer.reading() as session:
-        found = leader.database[THINGS].find_one({"_id": 0}, session=session)
-        assert found is not None
-        assert found["n"] == 0
-
-
-def test_several_collections_are_written_together(leader: Leader) -> None:
-    letter = Change.insert(DEADLETTERS, {"_id": "E1"})
-    assert not leader.committer.commit(one_more("none"), letter)
-    assert leader.database[DEADLETTERS].count_documents({}) == 0
-    assert leader.committer.commit(one_more(1), letter)
-    assert leader.database[DEADLETTERS].count_documents({}) == 1
-
-
-def test_collections_that_are_dropped_indexed_or_renamed_meanwhile_cost_no_write(
-    database: Db, leader: Leader
-) -> None:
-    ended = threading.Event()
-    written: list[int] = []
-
-    def write(thread: int) -> None:
-        while not ended.is_set():
-            written.append(1)
-            letter = Change.insert(DEADLETTERS, {"_id": f"{thread}/{len(written)}"})
-            change = Change("counts", {"_id": thread}, {"$inc": {"n": 1}}, upsert=True)
-            assert leader.committer.commit(change, letter)
-
-    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for number in range(5):
-        database.counts.create_index([("n", 1), (f"x{number}", 1)])
-        database[DEADLETTERS].create_index([("cause", 1), (f"x{number}", 1)])
-        database.drop_collection(DEADLETTERS)
-        groups = leader.fence.groups
-        eventually(lambda groups=groups: leader.fence.groups > groups + 3)
-    database.counts.rename("counts_before")
-    groups = leader.fence.groups
-    eventually(lambda: leader.fence.groups > groups + 3)
-    ended.set()
-    for thread in threads:
-        thread.join(WAIT_SECONDS)
-    rows = [*database.counts_before.find(), *database.counts.find()]
-    assert sum(row["n"] for row in rows) == len(written)
-
-
 def test_a_write_that_comes_while_the_thread_ends_is_made(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -702,51 +465,3 @@ def test_a_write_that_comes_while_the_thread_ends_is_made(
     assert late[0].is_ended
     assert late[0].matched
     assert leader.committer.commit(one_more(2))
-
-
-def test_many_writes_that_are_put_off_leave_room_to_others(leader: Leader, client: Client) -> None:
-    things = leader.database[THINGS]
-    things.insert_many([{"_id": n, "n": 0} for n in range(10, 100)])
-    with client.start_session() as session, session.start_transaction():
-        session.client[leader.database.name][THINGS].update_many(
-            {"_id": {"$gte": 10}}, {"$inc": {"n": 10}}, session=session
-        )
-        for n in range(10, 100):
-            assert leader.committer.commit_later(one_more(n))
-        for _ in range(20):
-            assert leader.committer.commit(one_more(1), seconds=5)
-        session.abort_transaction()
-    eventually(lambda: all(row["n"] == 1 for row in things.find({"_id": {"$gte": 10}})))
-
-
-def test_a_thread_that_has_one_group_after_the_other_does_not_hang(
-    leader: Leader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    busy = leader.committer.activity.busy
-    renewed = list[int]()
-    monkeypatch.setattr(leader.committer.activity, "busy", lambda: (renewed.append(1), busy()))
-    with under_way(leader):
-        writes = [leader.adds(*[n] * module.MOST_TOGETHER) for n in range(1, 5)]
-        renewed.clear()
-    assert leader.ends(*writes) == [True] * 4
-    assert len(renewed) >= 4
-
-
-def test_a_stop_while_another_holds_a_document_of_the_leader_s_own_is_an_end_without_an_error(
-    leader: Leader, client: Client, deaths: list[BaseException | None]
-) -> None:
-    changes = leader.fence.changes
-
-    def with_one_more(*, alone: bool) -> Sequence[Change]:
-        return [one_more(1), *changes(alone=alone)]
-
-    leader.fence.changes = with_one_more  # type: ignore[method-assign]
-    with foreign_transaction(leader, client, 1):
-        write = leader.adds(2)
-        eventually(lambda: leader.fence.groups > 0)
-        leader.committer.stop()
-        assert leader.committer.join(WAIT_SECONDS)
-        with pytest.raises(StoreUnavailable):
-            leader.committer.result(write, 0.0)
-    assert deaths == []
-    assert numbers(leader.database, 2) == [0]

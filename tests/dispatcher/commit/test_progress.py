@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from typing import Any
 
 import bson
 import pytest
 from bson import ObjectId
 from pymongo.database import Database
-from pymongo.read_concern import ReadConcern
 
 from dispatcher.commit.committer import Change, Committer
-from dispatcher.commit.progress import Progress, Start, Trying
+from dispatcher.commit.progress import Progress, Start
 from dispatcher.commit.tracker import RING_SLOTS, ProgressTracker
-from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import EmbeddedMongod
-from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE
+from linedesk.store.client import Client
 from linedesk.store.documents import SCHEMA, Document
 from linedesk.store.errors import OtherSchema, Replaced, StoreUnavailable
 from tests.dispatcher.faults import failing
-from tests.waiting import eventually
-
-
-@pytest.fixture
-def faulty_database(faulty: EmbeddedMongod) -> Iterator[Database[Document]]:
-    with connect(faulty.uri, app_name="tests") as client:
-        client.drop_database("progress_test")
-        create_collections(client.progress_test, capped_bytes=MEGABYTE)
-        yield client.progress_test
 
 
 class Term:
@@ -92,15 +78,6 @@ def found(database: Database[Document]) -> dict[str, Any]:
     return document
 
 
-def test_the_first_start_finds_nothing_finished(database: Database[Document]) -> None:
-    start = Term(database, 1).take_over()
-    assert start.feed is None
-    assert (start.tracker.token, start.tracker.after, len(start.tracker)) == (None, None, 0)
-    document = found(database)
-    assert document["ring"] == [None] * RING_SLOTS
-    assert (document["epoch"], document["starts"], document["trying"]) == (1, 0, None)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -120,33 +97,6 @@ def test_progress_of_another_schema_is_left_unchanged(
     assert found(database) == before
 
 
-def test_a_successor_finds_what_was_saved(database: Database[Document]) -> None:
-    first = began(database)
-    first.finish("a", "b")
-    assert first.tracker.take("unfinished", "after unfinished") is not None
-    first.finish("d")
-    assert first.save()
-    start = Term(database, 2).take_over()
-    assert start.feed == "memory"
-    assert (start.tracker.token, start.tracker.after) == ("after b", "b")
-    again = {id_: start.tracker.take(id_, None) for id_ in ("a", "b", "unfinished", "d", "e")}
-    assert [id_ for id_, slot in again.items() if slot] == ["unfinished", "e"]
-
-
-def test_starts_and_the_job_that_ran_alone_are_passed_to_the_successor(
-    database: Database[Document],
-) -> None:
-    first = began(database)
-    trying = Trying("E1", 1, datetime(2026, 1, 2, tzinfo=UTC))
-    first.progress.note_starts(4, trying)
-    first.finish("a")
-    assert first.save()
-    start = Term(database, 2).take_over()
-    assert (start.starts, start.trying) == (4, [trying])
-    with pytest.raises(Replaced):
-        first.progress.note_starts(0)
-
-
 def test_a_predecessor_is_refused(database: Database[Document]) -> None:
     first = began(database)
     began(database, 2)
@@ -159,61 +109,21 @@ def test_a_predecessor_is_refused(database: Database[Document]) -> None:
     assert found(database) == before
 
 
-def test_taking_over_again_with_the_own_epoch_is_allowed(database: Database[Document]) -> None:
-    assert began(database).take_over().tracker.after is None
-
-
-def test_a_take_over_of_unknown_outcome_may_be_repeated(
-    faulty_database: Database[Document],
-) -> None:
-    one = Term(faulty_database, 1)
-    unknown = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
-    with (
-        failing(faulty_database.client, ["findAndModify"], times=1, **unknown),
-        pytest.raises(StoreUnavailable),
-    ):
-        one.take_over()
-    # It had been written all the same.
-    assert eventually(lambda: faulty_database["progress"].find_one({"epoch": 1}))
-    assert one.take_over().tracker.after is None
-
-
 @pytest.mark.parametrize("reached", [True, False], ids=["committed", "aborted"])
 def test_a_group_of_unknown_outcome_is_repeated_by_the_next_one(
-    faulty_database: Database[Document], reached: bool
+    database: Database[Document], reached: bool
 ) -> None:
-    one = began(faulty_database)
+    one = began(database)
     one.finish("a")
     unknown = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
     fault = unknown if reached else {"closeConnection": True}
     # The driver itself asks twice.
-    with failing(faulty_database.client, ["commitTransaction"], times=2, **fault):
+    with failing(database.client, ["commitTransaction"], times=2, **fault):
         assert not one.save()
     one.finish("b")
     assert one.save()
-    document = found(faulty_database)
+    document = found(database)
     assert (document["after"], document["ring"][:3]) == ("b", ["a", "b", None])
-
-
-def test_an_unreachable_server_is_unavailable() -> None:
-    with connect(
-        "mongodb://127.0.0.1:1/", app_name="tests", server_selection_seconds=0.1
-    ) as client:
-        one = Term(client.db, 1)
-        with pytest.raises(StoreUnavailable):
-            one.take_over()
-        assert not one.save()
-
-
-def test_a_save_writes_the_changed_slots_only(database: Database[Document], client: Client) -> None:
-    """18 KB a save would roll the oplog over in half an hour."""
-    one = began(database)
-    one.finish(*(ObjectId() for _ in range(RING_SLOTS + 10)))
-    assert one.save()
-    one.finish(ObjectId())
-    assert one.save()
-    assert last_save_bytes(client, database) < 700
-    assert len(bson.encode(found(database))) > 10_000
 
 
 def last_save_bytes(client: Client, database: Database[Document]) -> int:
@@ -269,61 +179,6 @@ def test_finished_places_lost_by_a_drop_are_written_again(
     assert found(database)["finished"] == ["a", "b", "c"]
 
 
-def test_a_command_that_arrives_after_later_groups_writes_nothing_and_blocks_none(
-    faulty: EmbeddedMongod, faulty_database: Database[Document]
-) -> None:
-    """After a cut the kernel still delivers bytes sent on an abandoned connection."""
-    with connect(faulty.uri, app_name="cut off", socket_seconds=0.2) as client:
-        one = began(client[faulty_database.name])
-        slow, a, b = (one.tracker.take(id_, id_) for id_ in ("slow", "a", "b"))
-
-        def finish_and_save(slot: Any) -> bool:
-            one.tracker.finish(slot)
-            return one.save()
-
-        late = {"blockConnection": True, "blockTimeMS": 800, "appName": "cut off"}
-        with failing(faulty_database.client, ["update"], times=1, **late):
-            assert not finish_and_save(a)
-            assert is_under_way(faulty_database)
-            assert finish_and_save(slow)
-            assert finish_and_save(b)
-            assert is_under_way(faulty_database)
-            before = found(faulty_database)
-            assert (before["after"], before["finished"]) == ("b", [])
-            eventually(lambda: not is_under_way(faulty_database))
-        assert found(faulty_database) == before
-        one.finish("c")
-        assert one.save()
-
-
-def is_under_way(database: Database[Document]) -> bool:
-    """Whether the server has yet to carry out a command."""
-    mine = {"$match": {"appName": "cut off", "command.update": {"$exists": True}}}
-    # $currentOp refuses any other read concern.
-    admin = database.client.get_database("admin", read_concern=ReadConcern("local"))
-    return bool(list(admin.aggregate([{"$currentOp": {}}, mine])))
-
-
-def test_places_that_were_left_are_taken_again_and_no_successor_reads_them(
-    database: Database[Document],
-) -> None:
-    first = began(database)
-    tracker = first.tracker
-    slots = {id_: tracker.take(id_, None) for id_ in ("slow", "a", "b", "slower", "c", "d")}
-    for id_ in ("b", "c", "d", "a"):
-        tracker.finish(slots[id_])  # type: ignore[arg-type]
-        assert first.save()
-    assert found(database)["finished"] == ["b", "c", "d", "a"]
-    tracker.finish(slots["slow"])  # type: ignore[arg-type]
-    assert first.save()
-    assert found(database)["finished"] == [None, "c", "d", None]
-    first.finish("e")
-    assert first.save()
-    assert sorted(filter(None, found(database)["finished"])) == ["c", "d", "e"]
-    successor = began(database, 2).tracker
-    assert [id_ for id_ in (*slots, "e", "f") if successor.take(id_, None)] == ["slower", "f"]
-
-
 def test_the_ring_comes_back_as_it_was_saved(database: Database[Document]) -> None:
     one = began(database)
     ids = [ObjectId() for _ in range(RING_SLOTS * 2 + 30)]
@@ -333,41 +188,6 @@ def test_the_ring_comes_back_as_it_was_saved(database: Database[Document]) -> No
     successor = began(database, 2).tracker
     known = [id_ for id_ in ids if successor.take(id_, None) is None]
     assert known == ids[-RING_SLOTS:]
-
-
-def test_another_feed_is_recognised_by_its_name(database: Database[Document]) -> None:
-    first = Term(database, 1, feed="oplog")
-    first.take_over()
-    first.finish("a")
-    assert first.save()
-    assert Term(database, 2, feed="changestream").take_over().feed == "oplog"
-
-
-def test_the_count_of_held_documents_continues(database: Database[Document]) -> None:
-    first = began(database)
-    assert [first.tracker.next_held() for _ in range(3)] == [0, 1, 2]
-    assert first.save()
-    assert began(database, 2).tracker.next_held() == 3
-
-
-def test_a_group_that_was_refused_leaves_held_as_it_was(database: Database[Document]) -> None:
-    first = began(database)
-    assert first.save(rows=[{"_id": "a", "n": 0, "channel": "main", "key": "U1"}])
-    began(database, 2)
-    with pytest.raises(Replaced):
-        first.save(rows=[{"_id": "b", "n": 1}], gone=["a"])
-    assert [row["_id"] for row in database["held"].find()] == ["a"]
-
-
-def test_a_predecessor_of_which_progress_has_not_changed_is_refused_as_well(
-    database: Database[Document],
-) -> None:
-    """Its group has another write, and nothing of its own to save."""
-    first = began(database)
-    began(database, 2)
-    with pytest.raises(Replaced):
-        first.committer.commit(Change("neighbour", {"_id": 1}, {"$set": {"n": 1}}, upsert=True))
-    assert database["neighbour"].find_one() is None
 
 
 def test_a_group_that_a_predecessor_began_before_the_take_over_is_not_committed_after_it(

@@ -52,24 +52,6 @@ def test_one_in_use_is_not_forgotten(use: dict[str, object]) -> None:
     assert known.find("busy") is None
 
 
-def test_what_is_read_of_a_conversation_that_was_forgotten_meanwhile_counts_for_nothing() -> None:
-    known = Conversations()
-    before = known.get("U")
-    for n in range(100):
-        known.store(known.get(f"U{n}"), a_state(n))
-    now = known.get("U")
-    known.store(before, a_state())
-    assert now is not before
-    assert now.stored is None
-
-
-def test_more_in_use_than_there_is_room_for_all_remain() -> None:
-    known = Conversations()
-    for n in range(100):
-        known.get(f"U{n}").is_unloaded = True
-    assert all(known.find(f"U{n}") is not None for n in range(100))
-
-
 def test_the_messages_taken_back_last_are_known() -> None:
     one = Conversations().get("U")
     one.take_back(f"M{n}" for n in range(150))

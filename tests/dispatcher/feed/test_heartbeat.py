@@ -13,16 +13,15 @@ from dispatcher.feed.reader import (
     HEARTBEAT_AFTER_SECONDS,
     HEARTBEAT_BACK_SECONDS,
     Heartbeat,
-    Stalled,
 )
-from dispatcher.feed.rescan import Rescan
 from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
-from linedesk.store.client import Client, connect
+from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ, Document, is_heartbeat, make_document
 from tests.dispatcher.conftest import Dispatch, limit_feed
 from tests.dispatcher.fakes import RecordingWorker, document
+from tests.dispatcher.lost_history import roll_over
 from tests.waiting import eventually
 
 Store = Callable[..., None]
@@ -69,33 +68,8 @@ def test_one_is_stored_after_a_quiet_spell_and_not_before(hand: Hand) -> None:
     assert hand.stored == 1
     hand.quiet_for(BACK_SECONDS - 1)
     assert hand.stored == 1, "one is under way"
-
-
-def test_every_document_restarts_the_quiet_period(hand: Hand) -> None:
-    hand.quiet_for(QUIET_SECONDS - 1)
     hand.heartbeat.heard()
-    hand.quiet_for(QUIET_SECONDS - 1)
-    assert hand.stored == 0
-    hand.quiet_for(2)
-    hand.heartbeat.heard()
-    hand.quiet_for(BACK_SECONDS + QUIET_SECONDS - 1)
-    assert hand.stored == 2
-
-
-def test_a_missing_heartbeat_is_a_stall_reported_once(hand: Hand, told: Told) -> None:
-    hand.quiet_for(QUIET_SECONDS + 1)
-    with pytest.raises(Stalled):
-        hand.quiet_for(BACK_SECONDS + 1)
-    assert len(told("the feed does not deliver: a heartbeat is missing seconds=31")) == 1
-    hand.quiet_for(1)
-    assert hand.stored == 1
-
-
-def test_none_is_stored_while_recvq_is_closed(hand: Hand) -> None:
     hand.closed = "full"
-    hand.quiet_for(QUIET_SECONDS + 1)
-    assert hand.stored == 0
-    hand.closed = None
     hand.quiet_for(QUIET_SECONDS + 1)
     assert hand.stored == 1
 
@@ -233,7 +207,7 @@ def test_a_quiet_recvq_needs_no_scan_though_the_oplog_rolled_over_many_times(
         store(database, document("e0"))
         eventually(lambda: worker.decided == ["e0"])
         for _ in range(2):
-            roll_over(client)
+            roll_over(database)
         # The first new position may be that of a heartbeat amid the filler, which mongod removes
         # from the oplog in the background.
         for _ in range(3):
@@ -247,16 +221,3 @@ def test_a_quiet_recvq_needs_no_scan_though_the_oplog_rolled_over_many_times(
     assert told("feed lost its position") == []
     # That of the very first start.
     assert len(told("recvq scanned, streaming from")) == 1
-
-
-def roll_over(client: Client) -> None:
-    """Write elsewhere until the oplog no longer reaches back to now."""
-    than = Rescan(client.line_bot[RECVQ]).now()
-    oplog = client.local["oplog.rs"]
-
-    def gone() -> bool:
-        client["filler"]["filler"].insert_many([{"text": "x" * 20_000} for _ in range(20)])
-        oldest = oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
-        return bool(oldest["ts"] > than)
-
-    eventually(gone, seconds=30)

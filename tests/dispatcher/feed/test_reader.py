@@ -175,15 +175,6 @@ def test_pauses_grow_until_the_feed_was_open_for_a_while() -> None:
     assert found == [1, 1, 1]
 
 
-def test_that_it_answers_again_is_news_once_and_only_after_a_failure(
-    told: Callable[[str], list[str]],
-) -> None:
-    run(Script([OK, QUIET, QUIET]), "t")
-    assert told("MongoDB can be used again") == []
-    run(Script([OK, AWAY, OK, QUIET, QUIET]), "t")
-    assert len(told("MongoDB can be used again")) == 1
-
-
 @settings(max_examples=200, deadline=None)
 @given(
     token=st.sampled_from(["t", None]),

@@ -20,23 +20,22 @@ from pymongo.write_concern import WriteConcern
 from dispatcher.commit.tracker import RING_SLOTS
 from dispatcher.conversations.mailbox import JobResult
 from dispatcher.feed.feed import PositionLost
-from dispatcher.feed.rescan import KEPT_IDS, LONG_PASS_DOCUMENTS, Rescan, ScanPass
+from dispatcher.feed.rescan import LONG_PASS_DOCUMENTS, Rescan
 from linedesk.launch.dispatcher import make_feed
 from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
-from linedesk.store.client import Client, connect
+from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ, SCHEMA, Document, name_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.limits import SAFE_ORDER_SLACK
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
-from tests.dispatcher.faults import failing
+from tests.dispatcher.lost_history import roll_over
 from tests.linedesk.store.lagging import LaggingSet
 from tests.waiting import eventually
 
 Store = Callable[..., None]
-SavedUpTo = Callable[[Database[Document], Any], None]
 Told = Callable[[str], list[str]]
 
 FEEDS = ("changestream", "oplog")
@@ -75,41 +74,16 @@ def wide_oplog(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rescan, "_oplog_window_seconds", lambda self: 3600.0)
 
 
-@pytest.mark.usefixtures("wide_oplog")
-def test_without_a_last_document_all_of_recvq_is_scanned(
+def test_a_scan_from_near_the_beginning_begins_with_the_first_document(
     database: Database[Document], store: Store
 ) -> None:
-    store(database, *numbered(1200))
-    taken = Taken()
-    one = Rescan(database[RECVQ]).scan(None, taken, never)
-    assert taken.names == [f"e{n}" for n in range(1200)]
-    assert one is not None
-    assert (one.read, one.last) == (1200, taken.documents[-1]["_id"])
-    assert set(taken.documents[0]) == {"_id", "eventId", "channel", "key", "acceptTime", "event"}
-
-
-@pytest.mark.parametrize(
-    ("last", "first"),
-    [
-        (1000, 1000 - SAFE_ORDER_SLACK),
-        (SAFE_ORDER_SLACK, 0),
-        (10, 0),
-        (0, 0),
-        (1199, 1199 - SAFE_ORDER_SLACK),
-    ],
-)
-def test_a_scan_begins_some_way_behind_the_last_finished_document(
-    database: Database[Document], store: Store, last: int, first: int
-) -> None:
-    given = numbered(1200)
+    given, taken = numbered(700), Taken()
     store(database, *given)
-    taken = Taken()
-    Rescan(database[RECVQ]).scan(given[last]["_id"], taken, never)
-    assert taken.names == [f"e{n}" for n in range(first, 1200)]
-    assert set(taken.documents[0]) == {"_id", "eventId", "channel", "key", "acceptTime", "event"}
+    Rescan(database[RECVQ]).scan(given[10]["_id"], taken, never)
+    assert taken.names == [f"e{n}" for n in range(700)]
 
 
-def test_a_scan_begins_there_in_a_collection_that_has_gone_round(
+def test_a_scan_begins_some_way_behind_the_last_finished_document(
     database: Database[Document], store: Store
 ) -> None:
     """Where record ids no longer begin with 1, and the number of documents changes meanwhile."""
@@ -122,23 +96,6 @@ def test_a_scan_begins_there_in_a_collection_that_has_gone_round(
     taken = Taken()
     Rescan(database[RECVQ]).scan(last["_id"], taken, never)
     assert taken.names == held[1000 - SAFE_ORDER_SLACK :]
-
-
-def test_an_empty_recvq_is_scanned_in_no_time(database: Database[Document]) -> None:
-    taken = Taken()
-    one = Rescan(database[RECVQ]).scan(None, taken, never)
-    assert one is not None
-    assert (one.read, taken.names) == (0, [])
-
-
-def test_a_missing_last_document_is_logged_and_all_is_scanned(
-    database: Database[Document], store: Store, told: Told
-) -> None:
-    store(database, *numbered(700))
-    taken = Taken()
-    Rescan(database[RECVQ]).scan("overwritten", taken, never)
-    assert taken.names == [f"e{n}" for n in range(700)]
-    assert len(told("were overwritten before they were handled after=overwritten")) == 1
 
 
 @pytest.mark.usefixtures("wide_oplog")
@@ -160,43 +117,12 @@ def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
     assert all(row["_id"] in one.seen for row in late)
 
 
-@pytest.mark.parametrize(("took", "again"), [(9.9, False), (10.1, True)])
-def test_a_pass_is_long_if_it_took_a_tenth_of_the_oplog(took: float, again: bool) -> None:
-    one = ScanPass(Timestamp(1, 1), started=time.monotonic() - took)
-    assert one.is_long(window_seconds=100.0) is again
-
-
-def test_a_pass_is_long_if_it_read_many() -> None:
-    one = ScanPass(Timestamp(1, 1))
-    for number in range(LONG_PASS_DOCUMENTS):
-        one.note(number)
-    assert not one.is_long(window_seconds=1e9)
-    one.note("one more")
-    assert one.is_long(window_seconds=1e9)
-
-
-def test_a_pass_keeps_a_bounded_number_of_ids() -> None:
-    one = ScanPass(Timestamp(1, 1))
-    for number in range(KEPT_IDS + 5):
-        one.note(number)
-    assert list(one.seen) == list(range(5, KEPT_IDS + 5))
-
-
 def test_a_scan_ends_on_request(database: Database[Document], store: Store) -> None:
     store(database, *numbered(300))
     taken = Taken()
     one = Rescan(database[RECVQ]).scan(None, taken, lambda: len(taken.documents) == 7)
     assert one is None
     assert len(taken.documents) == 7
-    asked: list[None] = []
-
-    def on_the_way_back() -> bool:
-        asked.append(None)
-        return len(asked) > 5
-
-    after, nothing = taken.documents[0]["_id"], Taken()
-    assert Rescan(database[RECVQ]).scan(after, nothing, on_the_way_back) is None
-    assert nothing.documents == []
 
 
 def test_a_scan_that_is_overtaken_begins_again(database: Database[Document], store: Store) -> None:
@@ -209,14 +135,6 @@ def test_a_scan_that_is_overtaken_begins_again(database: Database[Document], sto
     store(database, *numbered(300))
     with pytest.raises(StoreUnavailable):
         Rescan(database[RECVQ]).scan(None, Taken(go_round), never)
-
-
-def test_a_scan_of_a_collection_that_is_dropped_meanwhile_begins_again(
-    database: Database[Document], store: Store
-) -> None:
-    store(database, *numbered(300))
-    with pytest.raises(StoreUnavailable):
-        Rescan(database[RECVQ]).scan(None, Taken(lambda: database.drop_collection(RECVQ)), never)
 
 
 def test_a_scan_waits_until_all_that_was_stored_before_it_is_visible(lagging: LaggingSet) -> None:
@@ -370,31 +288,6 @@ def test_a_scan_that_starts_at_an_inversion_finds_what_lies_before_its_start(
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_documents_stored_before_the_very_first_start_are_handled_once(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    saved_up_to: SavedUpTo,
-    feed: str,
-) -> None:
-    given = numbered(100, keys=7)
-    store(database, *given[:90])
-    for one in given[90:]:
-        store(database, one)
-    worker = RecordingWorker()
-    running = dispatch(database, worker, feed=feed)
-    eventually(lambda: len(worker.decided) >= 100)
-    store(database, document("new", "U0"))
-    eventually(lambda: "new" in worker.decided)
-    running.end()
-    expected = {f"U{k}": [f"e{n}" for n in range(100) if n % 7 == k] for k in range(7)}
-    expected["U0"].append("new")
-    assert worker.by_key == expected
-    assert worker.again["e0"] is True
-    assert worker.again["new"] is False
-
-
-@pytest.mark.parametrize("feed", FEEDS)
 def test_an_oplog_that_rolled_over_loses_nothing_and_repeats_nothing(
     tiny: EmbeddedMongod,
     dispatch: Dispatch,
@@ -418,7 +311,7 @@ def test_an_oplog_that_rolled_over_loses_nothing_and_repeats_nothing(
         eventually(lambda: len(first.decided) == 60)
         running.end()
         store(database, *numbered(30, keys=3, prefix="g"))
-        roll_over(client)
+        roll_over(database)
         store(database, *numbered(30, keys=3, prefix="h"))
         second = RecordingWorker()
         running = dispatch(database, second, uri=tiny.uri, feed=feed)
@@ -432,19 +325,6 @@ def test_an_oplog_that_rolled_over_loses_nothing_and_repeats_nothing(
         **{f"U{k}": [f"{p}{n}" for p in "gh" for n in range(30) if n % 3 == k] for k in range(3)},
         "U9": ["wait", "wait behind", "last"],
     }
-
-
-def roll_over(client: Client) -> None:
-    """Write until the oplog no longer reaches back to now."""
-    than = Rescan(client.line_bot[RECVQ]).now()
-    oplog = client.local["oplog.rs"]
-
-    def gone() -> bool:
-        client["filler"]["filler"].insert_many([{"text": "x" * 20_000} for _ in range(20)])
-        oldest = oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
-        return bool(oldest["ts"] > than)
-
-    eventually(gone, seconds=30)
 
 
 @pytest.mark.parametrize("feed", FEEDS)
@@ -520,22 +400,6 @@ def test_another_feed_than_before_loses_and_repeats_nothing(
     assert found["feed"] == now
 
 
-def test_a_recvq_dropped_under_it_and_made_again_is_read_on(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
-) -> None:
-    worker = RecordingWorker()
-    running = dispatch(database, worker)
-    store(database, *numbered(10))
-    eventually(lambda: len(worker.decided) == 10)
-    database.drop_collection(RECVQ)
-    create_collections(database, capped_bytes=MEGABYTE)
-    store(database, *numbered(10, prefix="new"))
-    eventually(lambda: len(worker.decided) >= 20)
-    assert told("cause=recvq was dropped")
-    running.end()
-    assert worker.decided == [f"{p}{n}" for p in ("e", "new") for n in range(10)]
-
-
 def test_documents_finished_while_a_scan_seeks_its_start_are_not_decided_again(
     database: Database[Document],
     dispatch: Dispatch,
@@ -578,19 +442,3 @@ def test_documents_finished_while_a_scan_seeks_its_start_are_not_decided_again(
     # Once at the very first start, and now again.
     eventually(lambda: len(told("streaming from")) == 2 and "last" in worker.decided)
     assert sorted(worker.decided) == sorted([*(name_of(row) for row in given), "last"])
-
-
-def test_an_oplog_that_is_truncated_as_its_length_is_read_ends_no_process(
-    database: Database[Document], store: Store
-) -> None:
-    """The scan begins again, as after any lost cursor."""
-    store(database, *numbered(3))
-    rescan, taken = Rescan(database[RECVQ]), Taken()
-    lost = {"namespace": "local.oplog.rs", "errorCode": 136}
-    with (
-        failing(database.client, ["find"], times=1, **lost),
-        pytest.raises(StoreUnavailable, match="MongoDB error"),
-    ):
-        rescan.scan(None, taken, never)
-    assert rescan.scan(None, taken, never) is not None
-    assert len(taken.documents) == 3

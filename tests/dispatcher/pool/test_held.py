@@ -6,36 +6,28 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
-import bson
 import pytest
 from pymongo.database import Database
 
 from dispatcher.commit.committer import Change, Committer
 from dispatcher.commit.progress import HeldStore
 from dispatcher.commit.tracker import ProgressSnapshot
-from dispatcher.conversations.mailbox import MANY, Job, JobResult, Wait
-from dispatcher.pool.saver import MOST_MOVED
-from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import EmbeddedMongod
-from linedesk.store.client import connect
-from linedesk.store.collections import MEGABYTE
+from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import CONVERSATIONS, HELD, PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
 from tests.dispatcher.conftest import Begin, Dispatch
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, figures_of, numbered
 from tests.dispatcher.faults import failing
-from tests.dispatcher.leader_terms import Ahead, Gates, Process
+from tests.dispatcher.leader_terms import Gates, Process
 from tests.waiting import eventually
 
 Store = Callable[..., None]
 SavedUpTo = Callable[[Database[Document], Any], None]
-Told = Callable[[str], list[str]]
-
 SOON = 0.3
 """`held_after_seconds` where a test waits for it."""
 
@@ -170,29 +162,21 @@ def test_one_stuck_key_with_huge_documents_neither_fills_the_window_nor_stops_an
 # Groups are committed by the test: one process at a time on the same database, killed at any point.
 
 
-@pytest.fixture
-def faulty_database(faulty: EmbeddedMongod) -> Iterator[Database[Document]]:
-    with connect(faulty.uri, app_name="tests") as client:
-        client.drop_database("held_test")
-        create_collections(client.held_test, capped_bytes=MEGABYTE)
-        yield client.held_test
-
-
 UNKNOWN = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
 
 
 @pytest.mark.parametrize("reached", [True, False], ids=["committed", "aborted"])
 def test_a_transaction_of_unknown_outcome_is_settled_before_its_key_decides_on(
-    faulty_database: Database[Document], begin: Begin, reached: bool
+    database: Database[Document], begin: Begin, reached: bool
 ) -> None:
     gates = Gates("U0")
     worker = RecordingWorker(gates)
-    one = begin(faulty_database, worker.decide)
+    one = begin(database, worker.decide)
     one.put(*numbered(3))
     eventually(lambda: gates.deferred)
     fault = UNKNOWN if reached else {"closeConnection": True}
     # The driver itself asks twice.
-    with failing(faulty_database.client, ["commitTransaction"], times=2, **fault):
+    with failing(database.client, ["commitTransaction"], times=2, **fault):
         assert one.hold() is False
     # The first one may be decided, since it was in memory before; no other.
     gates.release()
@@ -203,7 +187,7 @@ def test_a_transaction_of_unknown_outcome_is_settled_before_its_key_decides_on(
     eventually(lambda: len(worker.by_key["U0"]) == 3)
     assert one.save()
     assert worker.by_key["U0"] == ["e0", "e1", "e2"]
-    assert held(faulty_database) == []
+    assert held(database) == []
 
 
 def test_a_document_decided_while_it_is_being_held_leaves_nothing_behind(
@@ -265,105 +249,6 @@ def test_documents_decided_together_while_they_are_being_held_leave_nothing_behi
     assert figures_of(one.pool, "held_keys", "held_documents") == (0, 0)
 
 
-def test_a_document_moved_to_held_is_not_gathered_by_one_before_it(
-    database: Database[Document], begin: Begin
-) -> None:
-    waits, together = list[Job](), list[list[str]]()
-
-    def decide(job: Job) -> JobResult | Wait:
-        following = job.following()
-        if not waits:
-            waits.append(job)
-            return WAITS
-        names = [name_of(one) for one in following.documents]
-        assert job.take_along(len(names)) == len(names)
-        together.append([name_of(job.document), *names])
-        return JobResult.DONE
-
-    one = begin(database, decide)
-    one.put(*numbered(1))
-    eventually(lambda: waits)
-    # Any further document resumes the first one, so they come while its key is paused.
-    one.pool.obey(Pauses((Pause(Scope("main", "U0")),)))
-    one.put(*numbered(4)[1:], first=1)
-    one.hold_until(4)
-    one.pool.obey(NO_PAUSES)
-    eventually(lambda: one.save() and one.pool.view.in_hand()["finished_documents"] == 4)
-    assert together == [["e0"], ["e1", "e2", "e3"]]
-    eventually(lambda: one.save() and not held(database))
-
-
-def test_one_that_comes_first_while_it_is_being_held_is_decided_as_well(
-    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It becomes the first while its documents are on their way into held."""
-    given = numbered(MANY + 20)
-    slow, last = Holder("e0"), Holder(f"e{MANY - 1}")
-    worker = RecordingWorker(lambda job: slow(job) and last(job))
-    one = begin(database, worker.decide)
-    one.put(*given)
-    slow.wait_until_held("e0")
-    slow.let_go()
-    eventually(lambda: one.save() and len(worker.decided) == MANY - 1)
-    last.wait_until_held(f"e{MANY - 1}")
-    make = one.progress.changes
-
-    def decided_meanwhile(snapshot: ProgressSnapshot | None) -> list[Change]:
-        if snapshot is not None and snapshot.rows:
-            last.let_go()
-            eventually(lambda: len(worker.decided) == MANY)
-        return make(snapshot)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(one.progress, "changes", decided_meanwhile)
-        assert one.hold()
-    eventually(lambda: one.save() and len(worker.decided) == len(given))
-    assert worker.decided == [name_of(given_one) for given_one in given]
-    eventually(lambda: one.save() and not held(database))
-
-
-def test_a_database_dropped_during_a_batch_gets_its_progress_again(
-    database: Database[Document], begin: Begin, told: Told
-) -> None:
-    """The write that makes it again must not be in the group that is then aborted."""
-    gates = Gates("U0")
-    worker = RecordingWorker(gates)
-    one = begin(database, worker.decide)
-    one.put(*numbered(3))
-    eventually(lambda: gates.deferred)
-    database.client.drop_database(database.name)
-    assert one.hold()
-    assert len(told("progress was dropped, recreating it epoch=1")) == 1
-    assert [name_of(row["document"]) for row in held(database)] == ["e0", "e1", "e2"]
-    gates.release()
-    eventually(lambda: one.save() and len(worker.decided) == 3)
-
-
-def test_a_predecessor_that_comes_back_leaves_its_successor_alone(
-    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is refused without ending the transaction that the successor is in."""
-    first = begin(database, Gates("U0"))
-    gates = Gates("U1")
-    second = begin(database, gates, epoch=2)
-    second.put(document("b", "U1"))
-    eventually(lambda: gates.deferred)
-    send, refused = second.committer._send, []
-
-    def send_and_come_back(changes: Sequence[Change]) -> None:
-        *_, fence = changes
-        send(changes[:-1])
-        for late in (first.progress.take_over, lambda: first.progress.note_starts(1)):
-            with pytest.raises(Replaced) as error:
-                late()
-            refused.append(error)
-        send([fence])
-
-    monkeypatch.setattr(second.committer, "_send", send_and_come_back)
-    assert second.hold()
-    assert len(refused) == 2
-
-
 def test_a_predecessor_can_neither_hold_nor_take_out(
     database: Database[Document], begin: Begin
 ) -> None:
@@ -415,21 +300,6 @@ def test_a_transaction_that_a_killed_process_left_open_blocks_no_other(
     assert (held(database), progress(database)["after"]) == ([], None)
 
 
-def test_a_batch_is_bounded_and_the_rest_follows_at_once(
-    database: Database[Document], begin: Begin
-) -> None:
-    gates = Gates("U0")
-    one = begin(database, gates)
-    one.put(*numbered(MOST_MOVED * 2 + 1))
-    eventually(lambda: gates.deferred)
-    assert one.hold()
-    assert database[HELD].count_documents({}) == MOST_MOVED
-    assert one.saver.seconds() <= 0
-    assert one.save()
-    assert one.save()
-    assert [row["n"] for row in held(database)] == list(range(MOST_MOVED * 2 + 1))
-
-
 def test_a_full_scan_hands_out_nothing_that_is_held(
     database: Database[Document], begin: Begin
 ) -> None:
@@ -479,41 +349,6 @@ def test_a_number_is_never_given_twice(database: Database[Document], begin: Begi
 # Documents that are held, and others.
 
 
-def test_a_document_that_waits_for_a_thread_stays_in_the_window(
-    database: Database[Document], begin: Begin
-) -> None:
-    """Any flood would move recvq into `held` otherwise."""
-    busy, ahead = Holder("e0"), Ahead()
-    one = begin(database, busy, threads=2, after_seconds=1000.0, now=ahead.monotonic)
-    one.put(*numbered(6, keys=6))
-    busy.wait_until_held("e0")
-    # The first is no slow one before a tenth of that time.
-    ahead.seconds = 90.0
-    assert one.hold()
-    assert held(database) == []
-    ahead.seconds = 2000.0
-    assert one.hold()
-    assert [(name_of(row["document"]), row["why"]["code"]) for row in held(database)] == [
-        ("e0", "behind_slow_handler")
-    ]
-    busy.let_go()
-
-
-def test_time_without_a_successful_save_counts_against_no_key(
-    database: Database[Document], begin: Begin
-) -> None:
-    gates, ahead = Gates("U0"), Ahead()
-    one = begin(database, gates, after_seconds=1000.0, now=ahead.monotonic)
-    one.put(*numbered(3))
-    eventually(lambda: gates.deferred)
-    ahead.seconds = 2000.0
-    one.pool.put_finished(document("heartbeat"), 4)
-    assert one.saver.changes(alone=True)
-    one.saver.not_written()
-    assert one.hold()
-    assert held(database) == []
-
-
 def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
     database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -533,28 +368,6 @@ def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
         eventually(lambda: worker.decided == ["other"])
     one.laters.pop()()
     eventually(lambda: worker.by_key["U0"] == ["e0", "e1"])
-
-
-def test_a_document_as_large_as_mongodb_takes_stays_where_it_is(
-    database: Database[Document], begin: Begin
-) -> None:
-    one = begin(database, Gates("U0"))
-    large = {**document("large", "U0"), "padding": ""}
-    large["padding"] = "x" * (16 * MEGABYTE - len(bson.encode(large)))
-    one.put(document("first", "U0"), large, document("behind", "U0"))
-    one.hold_until(1)
-    for _ in range(3):
-        assert one.hold()
-    assert [name_of(row["document"]) for row in held(database)] == ["first"]
-    assert len(one.tracker) == 2
-
-
-def test_the_keys_in_held_are_read_from_the_index_alone(database: Database[Document]) -> None:
-    create_collections(database, capped_bytes=MEGABYTE)
-    rows = [{"n": n, "channel": "main", "key": f"U{n % 3}", "document": {}} for n in range(30)]
-    database[HELD].insert_many(rows)
-    found = {key.key: (key.count, key.top) for key in HeldStore(Committer(database)).all_keys()}
-    assert found == {"U0": (10, 27), "U1": (10, 28), "U2": (10, 29)}
 
 
 # All of it at once.
@@ -584,9 +397,11 @@ class Conversations:
         return list((self._rows.find_one({"_id": key}) or {"recorded": []})["recorded"])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
+)
 def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
-    faulty_database: Database[Document], begin: Begin, seed: int
+    database: Database[Document], begin: Begin, seed: int
 ) -> None:
     """Keys are set aside, paused and resumed at random, transactions fail, and each epoch ends by
     a kill.
@@ -595,10 +410,10 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
     decided together.
     """
     chance = random.Random(seed)
-    client = faulty_database.client
+    client = database.client
     keys, per_key = 6, 120
     documents = numbered(keys * per_key, keys=keys)
-    conversations = Conversations(faulty_database)
+    conversations = Conversations(database)
     handled: dict[str, list[int]] = defaultdict(list)
     epoch = 0
 
@@ -644,11 +459,9 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
     while not done:
         epoch += 1
         deferred: list[Job] = []
-        committer = Committer(faulty_database)
+        committer = Committer(database)
         worker = decide_for(epoch, committer, deferred)
-        one = begin(
-            faulty_database, worker, epoch=epoch, threads=3, pauses=pauses, committer=committer
-        )
+        one = begin(database, worker, epoch=epoch, threads=3, pauses=pauses, committer=committer)
         fed = one.tracker.token or 0
         # Nothing before it is missing, and nothing was counted twice.
         assert one.tracker.passed == fed
@@ -679,7 +492,7 @@ def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
                 break
         assert epoch < 8 or done, "it does not come to its end"
         one.kill()
-    assert held(faulty_database) == []
+    assert held(database) == []
     for key in range(keys):
         mine = [n for n in range(keys * per_key) if n % keys == key]
         recorded = [int(name[1:]) for name in conversations.recorded(f"U{key}")]

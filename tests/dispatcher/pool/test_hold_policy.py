@@ -8,7 +8,6 @@ from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import Mailbox, Run
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import HELD_AFTER_SECONDS, HoldPolicy
-from linedesk.store.control import Pause, Pauses, Scope
 from tests.dispatcher.fakes import WAITS
 
 AFTER = HELD_AFTER_SECONDS
@@ -17,26 +16,21 @@ AFTER = HELD_AFTER_SECONDS
 class Desk:
     """Mailboxes that a test fills; every document is put in at the time 0."""
 
-    def __init__(self, *, bound: int = 10_000, most_bytes: int = 10**9) -> None:
+    def __init__(self, bound: int = 10_000) -> None:
         self.mailboxes = Mailboxes(ProgressTracker(), bound=bound)
-        self.mailboxes.most_bytes = most_bytes
         self.policy = HoldPolicy(self.mailboxes)
         self._number = 0
 
-    def put(self, key: str, count: int = 1, *, size: int = 1) -> None:
+    def put(self, key: str, count: int = 1) -> None:
         for _ in range(count):
             self._number += 1
             one = {"_id": self._number, "eventId": f"e{self._number}"}
-            self.mailboxes.put(one, None, key=("main", key), size=size, again=False, now=0.0)
+            self.mailboxes.put(one, None, key=("main", key), size=1, again=False, now=0.0)
 
     def begin(self, now: float = 0.1) -> Run:
         run = self.mailboxes.next(now)
         assert isinstance(run, Run)
         return run
-
-    def decide(self, count: int) -> None:
-        for _ in range(count):
-            assert self.mailboxes.decided(self.begin())
 
     def due(self, now: float) -> dict[str, int]:
         return {mailbox.key[1]: count for mailbox, count in self.policy.due(now)}
@@ -68,50 +62,6 @@ def test_delays_caused_by_mongodb_do_not_count() -> None:
     desk.policy.excuse(AFTER)
     assert desk.due(AFTER) == {}
     assert desk.due(AFTER * 2) == {"slow": 1}
-
-
-def test_a_paused_document_is_due_soon() -> None:
-    desk = Desk()
-    desk.put("paused", 2)
-    desk.put("other")
-    desk.mailboxes.obey(Pauses((Pause(Scope("main", "paused")),)))
-    assert desk.due(0.9) == {}
-    assert desk.due(1.0) == {"paused": 2}
-
-
-def test_in_a_crowded_window_a_key_is_due_that_decides_too_slowly() -> None:
-    desk = Desk(bound=300)
-    desk.put("long", 255)
-    desk.decide(5)
-    desk.mailboxes.deferred(run := desk.begin(), WAITS)
-    # At five a second its 250 documents take 50 s.
-    assert desk.due(1.0) == {}
-    desk.mailboxes.resume(run.job)
-    desk.decide(4)
-    desk.mailboxes.deferred(desk.begin(), WAITS)
-    desk.put("long", 4)
-    # At four a second they take a minute and more.
-    assert desk.due(2.0) == {"long": 250}
-
-
-@pytest.mark.parametrize(("size", "due"), [(6, {"huge": 5}), (5, {})])
-def test_in_a_window_with_many_bytes_a_slow_key_that_has_over_half_of_them_is_due(
-    size: int, due: dict[str, int]
-) -> None:
-    desk = Desk(most_bytes=110)
-    desk.put("huge", 5, size=size)
-    desk.mailboxes.deferred(desk.begin(), WAITS)
-    desk.put("other", 25, size=1)
-    desk.mailboxes.deferred(desk.begin(), WAITS)
-    assert desk.due(1.0) == {}, "half of the window is free"
-    desk.mailboxes.most_bytes = 80
-    assert desk.due(1.0) == due
-    # It decides quickly enough.
-    desk = Desk(most_bytes=60)
-    desk.put("huge", 6, size=size)
-    desk.decide(1)
-    desk.mailboxes.deferred(desk.begin(), WAITS)
-    assert desk.due(1.0) == {}
 
 
 @pytest.mark.parametrize("held", [0, 1])

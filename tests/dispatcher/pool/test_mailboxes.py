@@ -20,15 +20,13 @@ from hypothesis.stateful import (
 )
 
 from dispatcher.commit.progress import HeldKey
-from dispatcher.commit.tracker import ProgressTracker
+from dispatcher.commit.tracker import ProgressSnapshot, ProgressTracker
 from dispatcher.conversations.mailbox import KeyState, Load, ReadyLine, Run
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import MOST_MOVED_BYTES, Moves
-from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.documents import Document
 from linedesk.store.limits import MOST_WRAPPED_BYTES
-from tests.dispatcher.commit.test_tracker import empty_progress, stored
 from tests.dispatcher.fakes import WAITS
 
 CHANNEL = "main"
@@ -40,10 +38,28 @@ MOST_MOVED = 3
 RING = 16
 SCANNED_BEHIND = 4
 STEPS = (
-    *("decide", "defer", "abandon", "release", "pause", "resume"),
+    *("decide", "record", "defer", "abandon", "release", "pause", "resume"),
     *("resume early", "resume stale", "decide late", "defer late", "slow", "along", "along"),
 )
+NOTHING = {"token": None, "after": None, "finished": [], "passed": 0, "held": 0}
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def stored(document: dict[str, Any], snapshot: ProgressSnapshot) -> dict[str, Any]:
+    """The contents of `progress` after a save: of ring and finished the changed places."""
+    ring, told = list(document["ring"]), snapshot.finished
+    for place, id_ in snapshot.ring.items():
+        ring[place] = id_
+    if isinstance(told, list):
+        finished = list(told)
+    else:
+        # Like `$set`: beyond the end of an array the places in between become null.
+        before = document["finished"]
+        finished = before + [None] * (max(told, default=-1) + 1 - len(before))
+        for place, id_ in told.items():
+            finished[place] = id_
+    at = {"token": snapshot.token, "after": snapshot.after, "passed": snapshot.passed}
+    return {**at, "finished": finished, "ring": ring}
 
 
 class World(RuleBasedStateMachine):
@@ -58,7 +74,7 @@ class World(RuleBasedStateMachine):
         # Durable.
         self.recvq: list[Document] = []
         self.overwritten: set[int] = set()
-        self.progress: dict[str, Any] = {**empty_progress(RING), "held": 0}
+        self.progress: dict[str, Any] = {**NOTHING, "ring": [None] * RING}
         self.held: dict[int, Document] = {}
         self.applied: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=MANY))
         self.recorded: dict[str, list[int]] = defaultdict(list)
@@ -211,11 +227,6 @@ class World(RuleBasedStateMachine):
     def slow_runs(self) -> list[str]:
         return [key for key in self.runs() if self.running[key].job.is_slow]
 
-    @rule(data=st.data())
-    @precondition(lambda self: self.runs())
-    def ask_for_a_slow_place(self, data: st.DataObject) -> None:
-        self.ask_for_slow(data.draw(st.sampled_from(self.runs())))
-
     def ask_for_slow(self, key: str) -> None:
         """One that gets no place is deferred, and ready again at once."""
         job, others = self.running[key].job, [one for one in self.slow_runs() if one != key]
@@ -248,11 +259,6 @@ class World(RuleBasedStateMachine):
 
     def runs(self) -> list[str]:
         return [key for key in sorted(self.running) if self.is_run(self.running[key])]
-
-    @rule(data=st.data(), records=st.booleans())
-    @precondition(lambda self: self.runs())
-    def decide(self, data: st.DataObject, records: bool) -> None:
-        self.end_run(data.draw(st.sampled_from(self.runs())), records=records)
 
     def end_run(self, key: str, *, records: bool) -> None:
         run = self.running[key]
@@ -294,11 +300,6 @@ class World(RuleBasedStateMachine):
         self.recorded[key] += numbers
         self.decided_ever.update(numbers)
 
-    @rule(data=st.data(), count=st.integers(0, 4))
-    @precondition(lambda self: self.runs())
-    def take_along(self, data: st.DataObject, count: int) -> None:
-        self.take_with(data.draw(st.sampled_from(self.runs())), count)
-
     def take_with(self, key: str, count: int) -> None:
         job = self.running[key].job
         following = job.following()
@@ -320,30 +321,15 @@ class World(RuleBasedStateMachine):
             elif reading := self.reading():
                 self.end_reading(reading[0], self.running.pop(reading[0]))
 
-    @rule(data=st.data())
-    @precondition(lambda self: self.runs())
-    def defer(self, data: st.DataObject) -> None:
-        self.defer_run(data.draw(st.sampled_from(self.runs())))
-
     def defer_run(self, key: str) -> None:
         run = self.running.pop(key)
         assert self.mailboxes.deferred(run, WAITS)
         if key not in self.resumed:
             self.deferred[key] = run.job
 
-    @rule(data=st.data())
-    @precondition(lambda self: self.runs())
-    def resume_early(self, data: st.DataObject) -> None:
-        self.resume_run(data.draw(st.sampled_from(self.runs())))
-
     def resume_run(self, key: str) -> None:
         self.mailboxes.resume(self.running[key].job)
         self.resumed.add(key)
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.runs())
-    def abandon(self, data: st.DataObject) -> None:
-        self.abandon_run(data.draw(st.sampled_from(self.runs())))
 
     def abandon_run(self, key: str) -> None:
         run = self.running.pop(key)
@@ -351,26 +337,9 @@ class World(RuleBasedStateMachine):
         self.deferred[key] = run.job
         self.abandoned.append(run)
 
-    @rule(data=st.data(), decides=st.booleans())
-    @precondition(lambda self: self.abandoned)
-    def end_late(self, data: st.DataObject, decides: bool) -> None:
-        self.end_abandoned(data.draw(st.sampled_from(self.abandoned)), decides=decides)
-
     def end_abandoned(self, run: Any, *, decides: bool) -> None:
         end = self.mailboxes.decided(run) if decides else self.mailboxes.deferred(run, WAITS)
         assert not end, "an abandoned run decides nothing"
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.deferred)
-    def resume(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.deferred)))
-        self.mailboxes.resume(self.deferred.pop(key))
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.jobs)
-    def resume_stale(self, data: st.DataObject) -> None:
-        """Of a job of any time: decided, waiting, at work, or not the first."""
-        self.resume_job(data.draw(st.sampled_from(self.jobs)))
 
     def resume_job(self, job: Any) -> None:
         self.mailboxes.resume(job)
@@ -391,60 +360,62 @@ class World(RuleBasedStateMachine):
         self.careful[key] = MANY
 
     @rule(
+        data=st.data(),
         key=st.sampled_from(KEYS),
         count=st.integers(1, 2 * MOST_MOVED),
-        steps=st.lists(st.lists(st.sampled_from(STEPS), max_size=4), min_size=3, max_size=3),
         ends=st.sampled_from(["saved", "lost", "reached"]),
     )
     @precondition(lambda self: self.plan is None)
-    def what_a_move_meets(self, key: str, count: int, steps: list[list[str]], ends: str) -> None:
+    def what_a_move_meets(self, data: st.DataObject, key: str, count: int, ends: str) -> None:
         self.want_moved(key, count)
         self.choose()
         self.check()
-        self.what_a_run_meets([*steps[0], *steps[1]])
-        if self.begin_save():
-            self.what_a_run_meets(steps[2])
-            if ends == "saved":
+        self.steps_of_runs(data, most=6)
+        if self.plan is None and self.begin_save():
+            self.steps_of_runs(data, most=4)
+            if self.plan is not None and ends == "saved":
                 self.saved()
-            else:
+            elif self.plan is not None:
                 self.not_saved(ends == "reached")
 
-    @rule(steps=st.lists(st.sampled_from(STEPS), min_size=3, max_size=10))
-    def steps_of_a_run(self, steps: list[str]) -> None:
-        self.what_a_run_meets(steps)
-
-    def what_a_run_meets(self, steps: list[str]) -> None:
-        """Many of the rules' actions, close together and for one key."""
-        for step in steps:
-            runs = self.runs()
-            if not runs and step != "pause":
-                self.begin_next()
-            elif step == "resume stale" and self.jobs:
-                self.resume_job(self.jobs[-1])
-            elif step == "resume early" and runs:
-                self.resume_run(runs[0])
-            elif step == "decide late" and self.abandoned:
-                self.end_abandoned(self.abandoned[-1], decides=True)
-            elif step == "defer late" and self.abandoned:
-                self.end_abandoned(self.abandoned[-1], decides=False)
-            elif step == "resume" and self.deferred:
-                key = sorted(self.deferred)[0]
+    @rule(data=st.data(), most=st.just(8))
+    def steps_of_runs(self, data: st.DataObject, most: int) -> None:
+        """What may happen to runs, close together."""
+        for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=most)):
+            if step == "resume" and self.deferred:
+                key = data.draw(st.sampled_from(sorted(self.deferred)))
                 self.mailboxes.resume(self.deferred.pop(key))
-            elif step == "abandon" and runs:
-                self.abandon_run(runs[0])
-            elif step == "defer" and runs:
-                self.defer_run(runs[0])
-            elif step == "release" and runs:
-                self.release_head(runs[0])
-            elif step == "along" and runs:
-                self.take_with(runs[0], 2)
-            elif step == "slow" and runs:
-                self.ask_for_slow(runs[0])
+            elif self.runs():
+                self.step_of(step, data.draw(st.sampled_from(self.runs())), data)
             elif step == "pause":
-                self.pause_or_resume(runs[0] if runs else KEYS[0])
-            elif step == "decide" and runs:
-                self.end_run(runs[0], records=False)
+                self.pause_or_resume(KEYS[0])
+            else:
+                self.begin_next()
             self.check()
+
+    def step_of(self, step: str, key: str, data: st.DataObject) -> None:
+        if step == "resume stale" and self.jobs:
+            # Of a job of any time: decided, waiting, at work, or not the first.
+            self.resume_job(data.draw(st.sampled_from(self.jobs)))
+        elif step == "resume early":
+            self.resume_run(key)
+        elif step in ("decide late", "defer late") and self.abandoned:
+            late = data.draw(st.sampled_from(self.abandoned))
+            self.end_abandoned(late, decides=step == "decide late")
+        elif step == "abandon":
+            self.abandon_run(key)
+        elif step == "defer":
+            self.defer_run(key)
+        elif step == "release":
+            self.release_head(key)
+        elif step == "along":
+            self.take_with(key, data.draw(st.integers(0, 4)))
+        elif step == "slow":
+            self.ask_for_slow(key)
+        elif step == "pause":
+            self.pause_or_resume(key)
+        elif step in ("decide", "record"):
+            self.end_run(key, records=step == "record")
 
     def check(self) -> None:
         self.each_key_is_in_the_state_that_its_facts_say()
@@ -700,15 +671,6 @@ def test_keys_take_turns() -> None:
     assert order == [1, -1, 2, -2]
 
 
-def test_a_resumed_key_goes_behind_ready_ones() -> None:
-    mailboxes = mailboxes_of(*numbered(1, "A"), {"_id": 9, "channel": CHANNEL, "key": "B"})
-    mailboxes.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
-    mailboxes.obey(Pauses())
-    run = mailboxes.next(1.0)
-    assert isinstance(run, Run)
-    assert run.mailbox.key == (CHANNEL, "B")
-
-
 def an_event(name: str, key: str, event: Any) -> Document:
     return {"_id": name, "channel": CHANNEL, "key": key, "eventId": name, "event": event}
 
@@ -756,33 +718,6 @@ def test_slow_runs_leave_threads_to_others_and_take_turns() -> None:
         assert mailboxes.next(1.0) is None
 
 
-def test_a_slow_one_that_was_given_up_makes_room_and_gets_its_place_again() -> None:
-    mailboxes = mailboxes_of(answered("a"), answered("b"), most_slow=1)
-    first, second = begun(mailboxes), begun(mailboxes)
-    assert first.job.take_slow_place()
-    assert not second.job.take_slow_place()
-    mailboxes.deferred(second, WAITS)
-    mailboxes.abandoned(first)
-    again = begun(mailboxes)
-    assert again.name == "b"
-    first.job.resume()
-    assert mailboxes.next(1.0) is None
-    mailboxes.decided(again)
-    assert begun(mailboxes).job.take_slow_place(), "it has its place since its run began"
-
-
-def test_a_key_that_comes_while_others_wait_for_a_slow_place_goes_behind_them() -> None:
-    mailboxes = mailboxes_of(answered("a"), answered("b"), answered("c"), most_slow=1)
-    first, second, third = begun(mailboxes), begun(mailboxes), begun(mailboxes)
-    assert first.job.take_slow_place()
-    assert not second.job.take_slow_place()
-    mailboxes.deferred(second, WAITS)
-    mailboxes.decided(first)
-    assert not third.job.take_slow_place()
-    mailboxes.deferred(third, WAITS)
-    assert begun(mailboxes).name == "b"
-
-
 # Documents decided together with the first one.
 
 
@@ -794,35 +729,6 @@ def put(mailboxes: Mailboxes, *documents: Document, again: bool = False) -> None
 
 def ids(documents: Any) -> list[Any]:
     return [one["_id"] for one in documents]
-
-
-def test_documents_taken_along_end_with_the_job() -> None:
-    mailboxes = mailboxes_of(*numbered(5))
-    run = begun(mailboxes)
-    assert ids(run.job.following().documents) == [2, 3, 4, 5]
-    assert run.job.take_along(2) == 2
-    assert mailboxes.decided(run)
-    following = begun(mailboxes)
-    assert following.name == "4"
-    assert mailboxes.decided(following)
-    assert (mailboxes.tracker.unfinished, mailboxes.decided_documents) == (1, 4)
-
-
-def test_documents_taken_along_are_kept_over_a_deferral_and_can_be_released() -> None:
-    mailboxes = mailboxes_of(*numbered(3))
-    run = begun(mailboxes)
-    run.job.take_along(1)
-    mailboxes.abandoned(run)
-    put(mailboxes, *numbered(4)[3:])
-    run.job.resume()
-    again = begun(mailboxes)
-    mailboxes.deferred(again, WAITS)
-    again.job.resume()
-    last = begun(mailboxes)
-    assert last.job is run.job
-    last.job.take_along(0)
-    mailboxes.decided(last)
-    assert begun(mailboxes).name == "2"
 
 
 def test_documents_taken_along_stay_in_memory_when_they_move_to_held() -> None:
@@ -848,39 +754,12 @@ def three_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     set_many(monkeypatch, 3)
 
 
-@pytest.mark.usefixtures("three_are_many")
-def test_no_more_is_taken_along_than_applied_can_name() -> None:
-    mailboxes = mailboxes_of(*numbered(9))
-    for _ in range(2):
-        mailboxes.decided(begun(mailboxes))
-    run = begun(mailboxes)
-    assert run.job.following().room == 2
-    assert run.job.take_along(6) == 2
-
-
 def test_behind_a_suspect_nothing_is_taken_along() -> None:
     mailboxes = mailboxes_of(*numbered(9))
     run = begun(mailboxes)
     run.mailbox.save_each = 3
     assert run.job.following().room == 0
     assert run.job.take_along(3) == 0
-
-
-@pytest.mark.usefixtures("three_are_many")
-def test_only_so_many_documents_are_given() -> None:
-    following = begun(mailboxes_of(*numbered(5))).job.following()
-    assert (ids(following.documents), following.is_cut) == ([2, 3], True)
-
-
-def test_only_documents_that_follow_directly_are_given() -> None:
-    all_there = begun(mailboxes_of(*numbered(5))).job.following()
-    assert (len(all_there.documents), all_there.is_cut) == (4, False)
-    mailboxes = mailboxes_of(*numbered(5))
-    run = begun(mailboxes)
-    save(moving(mailboxes, 3))
-    following = run.job.following()
-    assert (following.documents, following.is_cut) == ([], True)
-    assert run.job.take_along(2) == 0
 
 
 def test_a_further_document_resumes_a_job_that_listens() -> None:
@@ -917,19 +796,6 @@ def test_a_document_during_the_handler_does_not_shorten_the_pause_before_the_nex
     assert mailboxes.next(1.0) is None
 
 
-def test_a_job_that_listens_learns_that_all_is_read() -> None:
-    mailboxes = Mailboxes(ProgressTracker(), suspects=CrashSuspects(most=10))
-    put(mailboxes, *numbered(1), {"_id": 9, "channel": CHANNEL, "key": "B"}, again=True)
-    deferred, running = begun(mailboxes), begun(mailboxes)
-    for run in (deferred, running):
-        assert run.job.following().is_reading
-    mailboxes.deferred(deferred, WAITS)
-    mailboxes.all_is_read()
-    assert not running.job.following().is_reading
-    mailboxes.deferred(running, WAITS)
-    assert {begun(mailboxes).job, begun(mailboxes).job} == {deferred.job, running.job}
-
-
 @pytest.mark.parametrize("event", [None, "typed in a shell", DBRef("events", 1), {}])
 def test_a_document_that_is_no_event_waits_for_no_answer(event: Any) -> None:
     mailboxes = mailboxes_of(an_event("x", "U1", event))
@@ -952,66 +818,6 @@ def test_documents_possibly_decided_by_an_earlier_process_are_saved_one_by_one()
     for _ in range(3):
         assert mailboxes.decided(run)
         run = begun(mailboxes)
-
-
-def test_of_moved_documents_only_the_first_stays_in_memory() -> None:
-    mailboxes = mailboxes_of(*numbered(20))
-    save(moving(mailboxes, 20))
-    [one] = mailboxes.all()
-    assert [job.document["_id"] for job in one.jobs] == [1]
-    assert (one.in_hand, mailboxes.held_documents) == (1, 20)
-
-
-def test_a_release_is_for_the_first_document_alone() -> None:
-    mailboxes = mailboxes_of(*numbered(2))
-    run = begun(mailboxes)
-    mailboxes.obey(Pauses((Pause(Scope(CHANNEL, "A")),)))
-    mailboxes.let_pass(run.mailbox)
-    mailboxes.decided(run)
-    assert run.mailbox.state is KeyState.PAUSED
-
-
-def test_documents_that_move_while_held_is_read_come_behind_it() -> None:
-    mailboxes = Mailboxes(ProgressTracker())
-    mailboxes.put_held(HeldKey(CHANNEL, "A", 1, 0))
-    load = mailboxes.next(1.0)
-    assert isinstance(load, Load)
-    one = {"_id": 9, "channel": CHANNEL, "key": "A"}
-    mailboxes.put(one, None, key=(CHANNEL, "A"), size=1, again=False, now=1.0)
-    save(moving(mailboxes, 1))
-    mailboxes.loaded(load, [{"_id": 1, "n": 0, "document": {"_id": 1}}])
-    mailboxes.decided(begun(mailboxes))
-    following = mailboxes.next(1.0)
-    assert isinstance(following, Load)
-    assert (following.above, following.upto) == (0, 1)
-
-
-def test_of_fewer_documents_than_had_to_move_each_is_chosen_once() -> None:
-    """Some were decided since then."""
-    mailboxes = mailboxes_of(*numbered(6))
-    moves = Moves(mailboxes)
-    moves.want((one, 6) for one in mailboxes.all())
-    for _ in range(3):
-        assert mailboxes.decided(begun(mailboxes))
-    moves.choose(NOW)
-    save(moves)
-    assert (mailboxes.held_documents, moves.are_wanted) == (3, False)
-
-
-def test_a_document_moves_to_held_with_its_place_and_why_it_waits() -> None:
-    document = {"_id": 1, "channel": CHANNEL, "key": "A", "event": {}}
-    mailboxes = mailboxes_of(document)
-    plan = moving(mailboxes, 10).begin_save()
-    assert plan is not None
-    row = {"_id": 1, "n": 0, "key": "A", "channel": CHANNEL, "document": document}
-    assert plan.rows == ({**row, "why": {"code": "behind_slow_handler"}, "since": NOW},)
-
-
-def test_nothing_moves_past_a_document_that_is_too_large() -> None:
-    large = {"_id": 1, "key": "A", "padding": "x" * MOST_WRAPPED_BYTES}
-    mailboxes = mailboxes_of(large, {"_id": 2, "key": "A"})
-    moves = moving(mailboxes, 10)
-    assert (mailboxes.held_documents, moves.are_wanted) == (0, False)
 
 
 def test_a_batch_takes_so_many_bytes_and_no_document_that_is_too_large() -> None:

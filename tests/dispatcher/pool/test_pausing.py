@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import pytest
 from pymongo.database import Database
@@ -14,11 +12,11 @@ from dispatcher.commit.tracker import ProgressSnapshot
 from dispatcher.conversations.mailbox import MANY, Job, JobResult, Wait
 from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
-from linedesk.store.documents import HELD, Document, make_heartbeat, name_of
+from linedesk.store.documents import HELD, Document, name_of
 from linedesk.store.records.letters import RELEASED
 from tests.dispatcher.conftest import Begin, DeskOfPool
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
-from tests.dispatcher.leader_terms import Ahead, Gates, Process
+from tests.dispatcher.leader_terms import Gates
 from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
@@ -43,14 +41,10 @@ def until_idle(desk: DeskOfPool) -> None:
 
 
 class GivingUp:
-    """A `decide` that gives up condemned events; handlers of some names never return, others park
-    until they are let go.
-    """
+    """A `decide` that gives up condemned events, and parks one until it is resumed."""
 
-    def __init__(self, *hanging: str, parking: tuple[str, ...] = ()) -> None:
-        self._hanging = hanging
+    def __init__(self, parking: str) -> None:
         self._parking = parking
-        self._gate = threading.Event()
         self.entered: list[str] = []
         self.jobs: dict[str, Job] = {}
         self.given_up: list[str] = []
@@ -62,40 +56,14 @@ class GivingUp:
             assert job.given_up_for.cause == RELEASED
             self.given_up.append(name)
             return JobResult.RECORDED
-        handling = job.begin_handler()
         self.entered.append(name)
-        if name in self._hanging:
-            self._gate.wait(30)
-        handling.end()
-        return WAITS if name in self._parking else JobResult.DONE
-
-    def wait_until_entered(self, name: str) -> None:
-        eventually(lambda: name in self.entered)
+        return WAITS if name == self._parking else JobResult.DONE
 
     def wait_until_deferred(self, name: str) -> None:
         eventually(lambda: name in self.jobs and self.jobs[name].is_deferred)  # type: ignore[attr-defined]
 
-    def let_go(self) -> None:
-        self._gate.set()
-
 
 # Pauses.
-
-
-def test_a_running_job_continues_and_the_next_waits(pool_of: MakePool) -> None:
-    slow = Holder("e0")
-    worker = RecordingWorker(slow)
-    desk = pool_of(worker.decide)
-    desk.put(document("e0", "U0"), document("e1", "U0"))
-    slow.wait_until_held("e0")
-    desk.pool.obey(paused("main/U0"))
-    slow.let_go()
-    desk.put(document("other", "U1"))
-    eventually(lambda: sorted(worker.decided) == ["e0", "other"])
-    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["paused"] == 1)
-    desk.pool.obey(NO_PAUSES)
-    desk.wait_until_idle()
-    assert worker.decided[2:] == ["e1"]
 
 
 @pytest.mark.parametrize("scope", ["main/U1", "main", "all"])
@@ -153,29 +121,6 @@ def test_however_often_it_is_paused_and_resumed_each_key_is_decided_in_order_and
         assert worker.by_key[f"U{key}"] == [f"e{n}" for n in range(600) if n % 3 == key]
 
 
-def test_a_paused_suspect_keeps_no_other_from_running_alone(pool_of: MakePool) -> None:
-    worker = RecordingWorker()
-    suspects = CrashSuspects(sought=True, most=10)
-    desk = pool_of(worker.decide, suspects=suspects)
-    desk.pool.obey(paused("main/U0"))
-    desk.put(*numbered(4, keys=2), again=True)
-    desk.pool.move(1)
-    eventually(lambda: saved(desk) and worker.decided == ["e1", "e3"])
-    assert not suspects.are_through
-    desk.pool.obey(NO_PAUSES)
-    until_idle(desk)
-    assert worker.by_key["U0"] == ["e0", "e2"]
-    assert suspects.are_through
-
-
-def test_a_heartbeat_is_not_paused(pool_of: MakePool) -> None:
-    desk = pool_of(RecordingWorker().decide)
-    desk.pool.obey(paused("all"))
-    beat = make_heartbeat(datetime.now(UTC))
-    desk.pool.put_finished(beat, 1)
-    assert desk.tracker.after == beat["_id"]
-
-
 # Paused documents in `held`.
 
 
@@ -199,27 +144,6 @@ def test_a_paused_key_is_held_and_progress_continues(
     in_order = [f"e{n}" for n in range(0, len(given), 2)]
     assert worker.by_key["U0"] == [*in_order, "late"]
     eventually(lambda: one.save() and not held(database))
-
-
-def test_a_paused_key_waits_a_moment_before_it_is_held(
-    database: Database[Document], begin: Begin
-) -> None:
-    """A pause of a moment costs no transactions."""
-    clock = Ahead()
-    one = begin(
-        database,
-        RecordingWorker().decide,
-        after_seconds=60.0,
-        paused_after_seconds=1.0,
-        pauses=paused("all"),
-        now=clock.monotonic,
-    )
-    one.put(*numbered(2))
-    assert one.hold()
-    assert held(database) == []
-    clock.seconds = 1.0
-    assert one.hold()
-    assert len(held(database)) == 2
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["resumed", "and paused again"])
@@ -269,88 +193,16 @@ def test_a_successor_knows_the_pauses_before_it_decides_what_is_held(
     assert worker.by_key["U0"] == ["e0", "e2", "e4", "late"]
 
 
-def test_beyond_so_many_keys_the_window_fills_and_nothing_is_lost(
-    database: Database[Document], begin: Begin
-) -> None:
-    worker = RecordingWorker()
-    one = begin(database, worker.decide, bound=5, pauses=paused("all"))
-    given = numbered(10, keys=10)
-    one.put(*given[:5])
-    one.hold_until(5)
-    assert one.pool.wait_for_room(0.0)
-    one.put(*given[5:], first=5)
-    assert one.hold()
-    assert len(held(database)) == 5
-    assert not one.pool.wait_for_room(0.0)
-    one.pool.obey(NO_PAUSES)
-    eventually(lambda: one.save() and len(worker.decided) == 10)
-    assert one.pool.wait_for_room(0.0)
-
-
 # Releases.
 
 
-def until_given_up(desk: DeskOfPool | Process, name: str, *, key: str = "U0") -> None:
+def until_given_up(desk: DeskOfPool, name: str) -> None:
     """As the thread that reads `control` does: asks until it is over."""
-    eventually(lambda: not desk.pool.give_up("main", key, name))
-
-
-def test_a_handler_that_hangs_is_abandoned_and_its_event_given_up(pool_of: MakePool) -> None:
-    decide = GivingUp("e0")
-    desk = pool_of(decide, threads=2)
-    desk.put(*numbered(3))
-    decide.wait_until_entered("e0")
-    until_given_up(desk, "e0")
-    desk.wait_until_idle()
-    assert (decide.given_up, decide.entered) == (["e0"], ["e0", "e1", "e2"])
-    given_up_for = decide.jobs["e0"].given_up_for
-    assert given_up_for is not None
-    assert given_up_for.attempts == 1
-    assert "self._gate.wait(30)" in given_up_for.stack
-    decide.let_go()
-
-
-def test_a_handler_that_begins_just_then_is_abandoned_with_the_next_look(
-    pool_of: MakePool,
-) -> None:
-    """Its run began before it was condemned, and does not look again."""
-    entered, go_on, gate = threading.Event(), threading.Event(), threading.Event()
-    decide = GivingUp()
-
-    def late(job: Job) -> JobResult | Wait:
-        if job.given_up_for is None and name_of(job.document) == "e0":
-            entered.set()
-            go_on.wait(15)
-            handling = job.begin_handler()
-            gate.wait(30)
-            return JobResult.DONE if handling.end() else WAITS
-        return decide(job)
-
-    desk = pool_of(late)
-    desk.put(*numbered(2))
-    assert entered.wait(15)
-    assert desk.pool.give_up("main", "U0", "e0")
-    go_on.set()
-    until_given_up(desk, "e0")
-    desk.wait_until_idle()
-    assert (decide.given_up, decide.entered) == (["e0"], ["e1"])
-    gate.set()
-
-
-def test_one_that_waits_for_its_next_try_is_given_up_at_once(pool_of: MakePool) -> None:
-    decide = GivingUp(parking=("e0",))
-    desk = pool_of(decide)
-    desk.put(*numbered(2))
-    decide.wait_until_deferred("e0")
-    until_given_up(desk, "e0")
-    desk.wait_until_idle()
-    assert (decide.given_up, decide.entered) == (["e0"], ["e0", "e1"])
-    # Its next try has no effect.
-    decide.jobs["e0"].resume()
+    eventually(lambda: not desk.pool.give_up("main", "U0", name))
 
 
 def test_a_release_does_not_resume_what_is_paused(pool_of: MakePool) -> None:
-    decide = GivingUp(parking=("e0",))
+    decide = GivingUp("e0")
     desk = pool_of(decide)
     desk.put(*numbered(3))
     decide.wait_until_deferred("e0")
@@ -368,7 +220,7 @@ def test_a_release_does_not_resume_what_is_paused(pool_of: MakePool) -> None:
 
 
 def test_only_the_first_in_line_is_given_up(pool_of: MakePool) -> None:
-    decide = GivingUp(parking=("e0",))
+    decide = GivingUp("e0")
     desk = pool_of(decide)
     desk.put(*numbered(3))
     decide.wait_until_deferred("e0")
@@ -384,7 +236,7 @@ def test_only_the_first_in_line_is_given_up(pool_of: MakePool) -> None:
 def test_a_release_waits_until_all_that_was_stored_before_the_start_is_read(
     pool_of: MakePool,
 ) -> None:
-    decide = GivingUp(parking=("e1",))
+    decide = GivingUp("e1")
     desk = pool_of(decide, suspects=CrashSuspects(most=10))
     assert desk.pool.give_up("main", "U0", "e1")
     # A predecessor's decision comes before it; only a look-up distinguishes it.
@@ -401,23 +253,3 @@ def test_a_release_waits_until_all_that_was_stored_before_the_start_is_read(
     until_given_up(desk, "e1")
     desk.wait_until_idle()
     assert (decide.given_up, decide.entered) == (["e1"], ["e0", "e1"])
-
-
-def test_of_a_paused_key_that_is_held_only_the_first_is_read_and_given_up(
-    database: Database[Document], begin: Begin
-) -> None:
-    begin(database, RecordingWorker().decide, pauses=paused("all")).put(*numbered(1))
-    first = begin(database, RecordingWorker().decide, epoch=2, pauses=paused("all"))
-    first.put(*numbered(3))
-    first.hold_until(3)
-    first.kill()
-    decide = GivingUp()
-    second = begin(database, decide, epoch=3, pauses=paused("all"))
-    until_given_up(second, "e0")
-    assert second.save()
-    eventually(lambda: second.pool.view.in_hand()["waiting_keys"]["paused"] == 1)
-    assert (decide.given_up, decide.entered) == (["e0"], [])
-    assert [name_of(row["document"]) for row in held(database)] == ["e1", "e2"]
-    assert not second.pool.give_up("main", "U0", "gone")
-    second.pool.obey(NO_PAUSES)
-    eventually(lambda: second.save() and decide.entered == ["e1", "e2"])

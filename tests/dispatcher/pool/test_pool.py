@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-
-import pytest
 
 from dispatcher.conversations.mailbox import Job, JobResult, Run, Wait
 from dispatcher.pool.suspects import CrashSuspects
@@ -16,34 +13,10 @@ from linedesk.store.documents import name_of
 from linedesk.store.records.waits import Why
 from tests.dispatcher.conftest import DeskOfPool
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
+from tests.dispatcher.leader_terms import Gates
 from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
-
-
-class Parking:
-    """A `decide` that parks each document of a name so often, and keeps its job."""
-
-    def __init__(self, *names: str, times: int = 1) -> None:
-        self._left = dict.fromkeys(names, times)
-        self.jobs: dict[str, Job] = {}
-        self.runs: Counter[str] = Counter()
-        self.deferred = {name: threading.Event() for name in names}
-
-    def __call__(self, job: Job) -> JobResult | Wait:
-        name = name_of(job.document)
-        self.runs[name] += 1
-        if self._left.get(name, 0) == 0:
-            return JobResult.DONE
-        self._left[name] -= 1
-        self.jobs[name] = job
-        self.deferred[name].set()
-        return WAITS
-
-    def wait_until_deferred(self, name: str) -> None:
-        """Until its thread has put it aside, not only until its run is over."""
-        assert self.deferred[name].wait(15)
-        eventually(lambda: self.jobs[name].is_deferred)  # type: ignore[attr-defined]
 
 
 # Order and parallelism.
@@ -74,191 +47,17 @@ def test_one_key_is_never_decided_twice_at_a_time(pool_of: MakePool) -> None:
     assert most == {"U0": 1, "U1": 1, "U2": 1}
 
 
-def test_different_keys_are_decided_in_parallel(pool_of: MakePool) -> None:
-    together = threading.Barrier(7)
-
-    def decide(job: Job) -> JobResult | Wait:
-        together.wait(15)
-        return JobResult.DONE
-
-    desk = pool_of(decide, threads=8)
-    desk.put(*numbered(7, keys=7))
-    desk.wait_until_idle()
-
-
-def test_a_slow_key_delays_no_other(pool_of: MakePool) -> None:
-    held = Holder("slow")
-    worker = RecordingWorker(held)
-    desk = pool_of(worker.decide, threads=3)
-    desk.put(document("slow", "U1"), document("behind", "U1"))
-    held.wait_until_held("slow")
-    desk.put(*(document(f"e{n}", "U2") for n in range(20)))
-    eventually(lambda: len(worker.decided) == 20)
-    assert "behind" not in worker.decided
-    held.let_go()
-    desk.wait_until_idle()
-    assert worker.by_key["U1"] == ["slow", "behind"]
-
-
-def test_the_same_key_of_another_channel_is_another_key(pool_of: MakePool) -> None:
-    held = Holder("one")
-    worker = RecordingWorker(held)
-    desk = pool_of(worker.decide)
-    one, two = document("one"), document("two")
-    two["channel"] = "second"
-    desk.put(one, two)
-    eventually(lambda: worker.decided == ["two"])
-    held.let_go()
-
-
-def test_a_document_is_taken_once(pool_of: MakePool) -> None:
-    worker = RecordingWorker()
-    desk = pool_of(worker.decide)
-    one = document("e1")
-    desk.put(one)
-    assert desk.pool.put(one, None, again=True) is False
-    desk.wait_until_idle()
-    assert desk.pool.put(one, None, again=True) is False
-    assert worker.decided == ["e1"]
-
-
-# Parking.
-
-
-def test_a_job_resumed_after_it_was_deferred_runs_again(pool_of: MakePool) -> None:
-    parking = Parking("e0")
-    worker = RecordingWorker(parking)
-    desk = pool_of(worker.decide)
-    desk.put(*numbered(2))
-    parking.wait_until_deferred("e0")
-    assert worker.decided == []
-    parking.jobs["e0"].resume()
-    desk.wait_until_idle()
-    assert worker.decided == ["e0", "e1"]
-
-
-def test_a_job_resumed_before_it_is_deferred_runs_again(pool_of: MakePool) -> None:
-    runs: list[str] = []
-
-    def decide(job: Job) -> JobResult | Wait:
-        runs.append(name_of(job.document))
-        if len(runs) > 1:
-            return JobResult.DONE
-        job.resume()
-        return WAITS
-
-    desk = pool_of(decide)
-    desk.put(*numbered(2))
-    desk.wait_until_idle()
-    assert runs == ["e0", "e0", "e1"]
-
-
-def test_a_job_resumed_twice_runs_once_more(pool_of: MakePool) -> None:
-    parking = Parking("e0", times=2)
-    held = Holder("other")
-    worker = RecordingWorker(
-        lambda job: JobResult.DONE if held(job) != JobResult.DONE else parking(job)
-    )
-    desk = pool_of(worker.decide, threads=2)
-    desk.put(document("e0", "U1"))
-    parking.wait_until_deferred("e0")
-    # The only thread for jobs is taken, so both resumes come before the second run.
-    desk.put(document("other", "U2"))
-    held.wait_until_held("other")
-    parking.jobs["e0"].resume()
-    parking.jobs["e0"].resume()
-    held.let_go()
-    eventually(lambda: parking.runs["e0"] == 2)
-    desk.put(document("later", "U3"))
-    eventually(lambda: "later" in worker.decided)
-    assert parking.runs["e0"] == 2
-    parking.wait_until_deferred("e0")
-    parking.jobs["e0"].resume()
-    desk.wait_until_idle()
-
-
-def test_a_resume_after_the_end_does_nothing(pool_of: MakePool) -> None:
-    jobs: list[Job] = []
-
-    def decide(job: Job) -> JobResult | Wait:
-        jobs.append(job)
-        return JobResult.DONE
-
-    desk = pool_of(decide)
-    desk.put(document("e0"))
-    desk.wait_until_idle()
-    jobs[0].resume()
-    desk.put(document("e1"))
-    desk.wait_until_idle()
-    assert [name_of(job.document) for job in jobs] == ["e0", "e1"]
-
-
-def test_a_worker_s_notes_are_kept_between_the_runs_of_a_job(pool_of: MakePool) -> None:
-    memos: list[object] = []
-
-    def decide(job: Job) -> JobResult | Wait:
-        memos.append(job.memo)
-        job.memo = (job.memo or 0) + 1
-        if job.memo == 3:
-            return JobResult.DONE
-        job.resume()
-        return WAITS
-
-    desk = pool_of(decide)
-    desk.put(document("e0"))
-    desk.wait_until_idle()
-    assert memos == [None, 1, 2]
-
-
 def test_deferred_keys_hold_no_thread_and_block_no_other(pool_of: MakePool) -> None:
-    names = [f"p{n}" for n in range(50)]
-    parking = Parking(*names)
-    worker = RecordingWorker(parking)
+    gates = Gates(*(f"U{n}" for n in range(50)))
+    worker = RecordingWorker(gates)
     desk = pool_of(worker.decide, threads=2)
-    desk.put(*(document(name, f"K{name}") for name in names))
-    for name in names:
-        parking.wait_until_deferred(name)
-    desk.put(*numbered(20, keys=5))
+    desk.put(*numbered(50, keys=50))
+    eventually(lambda: len(gates.deferred) == 50)
+    desk.put(*(document(f"other{n}", "other") for n in range(20)))
     eventually(lambda: len(worker.decided) == 20)
-    for name in names:
-        parking.jobs[name].resume()
+    gates.release()
     desk.wait_until_idle()
-    assert sorted(worker.decided[20:]) == sorted(names)
-
-
-# Steps.
-
-
-def test_steps_go_before_jobs(pool_of: MakePool) -> None:
-    held = Holder("first")
-    order: list[str] = []
-
-    def decide(job: Job) -> JobResult | Wait:
-        held(job)
-        order.append(name_of(job.document))
-        return JobResult.DONE
-
-    desk = pool_of(decide, threads=2)
-    desk.put(document("first", "U1"))
-    held.wait_until_held("first")
-    busy = threading.Event()
-    began = threading.Event()
-
-    def occupy() -> None:
-        began.set()
-        busy.wait(15)
-
-    desk.pool.step(occupy)
-    assert began.wait(15)
-    # Both threads are busy now.
-    desk.put(document("second", "U2"), document("third", "U3"))
-    desk.pool.step(lambda: order.append("step"))
-    desk.pool.step(lambda: order.append("another"))
-    busy.set()
-    eventually(lambda: len(order) == 2)
-    assert order == ["step", "another"]
-    held.let_go()
-    desk.wait_until_idle()
+    assert len(worker.decided) == 70
 
 
 def test_jobs_never_occupy_the_last_thread(pool_of: MakePool) -> None:
@@ -278,111 +77,7 @@ def test_jobs_never_occupy_the_last_thread(pool_of: MakePool) -> None:
     desk.wait_until_idle()
 
 
-def test_a_step_may_leave_another_step(pool_of: MakePool) -> None:
-    desk = pool_of(RecordingWorker().decide, threads=2)
-    done = threading.Event()
-    desk.pool.step(lambda: desk.pool.step(done.set))
-    assert done.wait(15)
-
-
-# Saves.
-
-
-def test_a_save_that_failed_lets_no_key_continue(pool_of: MakePool) -> None:
-    worker = RecordingWorker()
-    desk = pool_of(worker.decide, suspects=CrashSuspects(sought=True, most=100))
-    desk.put(*numbered(2), again=True)
-    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 1)
-    for _ in range(2):
-        desk.saver.changes(alone=True)
-        desk.saver.not_written()
-        assert desk.saver.seconds() <= 0, "the save would not be tried again"
-    # Another key continues meanwhile.
-    desk.put(document("other", "U9"))
-    eventually(lambda: "other" in worker.decided)
-    assert worker.by_key["U0"] == ["e0"]
-    desk.save()
-    desk.wait_until_idle()
-    assert worker.by_key["U0"] == ["e0", "e1"]
-
-
-def test_a_save_covers_only_what_was_decided_before_it_began(pool_of: MakePool) -> None:
-    held = Holder("e1")
-    worker = RecordingWorker(held)
-    desk = pool_of(worker.decide, threads=5, suspects=CrashSuspects(sought=True, most=100))
-    desk.put(*numbered(4, keys=2), again=True)
-    held.wait_until_held("e1")
-    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 1)
-    desk.saver.changes(alone=True)
-    # The save is under way.
-    held.let_go()
-    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 2)
-    desk.saver.written()
-    eventually(lambda: worker.by_key["U0"] == ["e0", "e2"])
-    assert worker.by_key["U1"] == ["e1"]
-    assert desk.saver.seconds() <= 0, "the key waits for the next save"
-    desk.save()
-    desk.wait_until_idle()
-    assert worker.by_key["U1"] == ["e1", "e3"]
-
-
-def test_the_thread_that_saves_is_woken_once_for_all_that_it_finds(
-    pool_of: MakePool,
-) -> None:
-    held = Holder("e2")
-    desk = pool_of(held)
-    desk.put(*numbered(4))
-    held.wait_until_held("e2")
-    assert desk.woken == 1
-    desk.save()
-    held.let_go()
-    desk.wait_until_idle()
-    assert desk.woken == 2
-
-
-# Bounds.
-
-
-def test_there_is_no_room_beyond_the_bound(pool_of: MakePool) -> None:
-    held = Holder("e0")
-    desk = pool_of(held, bound=5)
-    for number, one in enumerate(numbered(5, keys=5)):
-        assert desk.pool.wait_for_room(0.01), number
-        desk.put(one)
-    held.wait_until_held("e0")
-    eventually(lambda: desk.tracker.unfinished == 1)
-    # The newest are finished, but the oldest is not: the window stays as wide.
-    assert desk.pool.wait_for_room(0.01) is False
-    held.let_go()
-    assert desk.pool.wait_for_room(15) is True
-
-
-def test_a_stop_wakes_a_reader_that_waits_for_room(pool_of: MakePool) -> None:
-    held = Holder("e0")
-    desk = pool_of(held, bound=1)
-    desk.put(document("e0"))
-    held.wait_until_held("e0")
-    answers: list[bool] = []
-    waiting = threading.Thread(target=lambda: answers.append(desk.pool.wait_for_room(60)))
-    waiting.start()
-    desk.pool.stop()
-    waiting.join(15)
-    assert answers == [False]
-    held.let_go()
-
-
 # Its life.
-
-
-def test_a_thread_that_does_not_end_is_named_with_its_event(pool_of: MakePool) -> None:
-    held = Holder("stuck")
-    desk = pool_of(held)
-    desk.put(document("stuck"))
-    held.wait_until_held("stuck")
-    desk.pool.stop()
-    (doing,) = desk.pool.threads.join(time.monotonic() + 0.05)
-    assert "event_id=stuck" in doing
-    held.let_go()
 
 
 def test_nothing_is_begun_after_the_stop(pool_of: MakePool) -> None:
@@ -398,80 +93,6 @@ def test_nothing_is_begun_after_the_stop(pool_of: MakePool) -> None:
     assert worker.decided == ["e0"]
     assert worker.epochs == []
     assert len(desk.tracker) == 2
-
-
-def test_documents_finished_after_the_stop_still_count(pool_of: MakePool) -> None:
-    held = Holder("e0")
-    desk = pool_of(held)
-    one = document("e0")
-    desk.put(one)
-    held.wait_until_held("e0")
-    desk.pool.stop()
-    held.let_go()
-    assert desk.pool.threads.join(time.monotonic() + 15) == []
-    assert desk.tracker.after == one["_id"]
-    assert desk.tracker.changed
-
-
-# All of it at once.
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_sixteen_keys_from_several_putters_keep_their_order_and_lose_nothing(
-    pool_of: MakePool, seed: int
-) -> None:
-    """Jobs park and are resumed from many threads at random, saves fail at random."""
-    keys, per_key, putters = 16, 150, 4
-    chance = random.Random(seed)
-    fates = {
-        f"k{key}-{n}": chance.choices(
-            [JobResult.DONE, JobResult.RECORDED, "before", "after"], [8, 8, 2, 2]
-        )[0]
-        for key in range(keys)
-        for n in range(per_key)
-    }
-    resumers: list[threading.Thread] = []
-
-    def act(job: Job) -> JobResult | Wait:
-        fate = fates[name_of(job.document)]
-        if fate in (JobResult.DONE, JobResult.RECORDED):
-            return fate  # type: ignore[return-value]
-        fates[name_of(job.document)] = JobResult.RECORDED
-        if fate == "before":
-            job.resume()
-        else:
-            thread = threading.Thread(target=job.resume)
-            resumers.append(thread)
-            thread.start()
-        return WAITS
-
-    worker = RecordingWorker(act)
-    desk = pool_of(worker.decide, threads=6, bound=400)
-
-    def put(first: int) -> None:
-        for n in range(per_key):
-            for key in range(first, keys, putters):
-                while not desk.pool.wait_for_room(1):
-                    pass
-                desk.put(document(f"k{key}-{n}", f"U{key}"))
-
-    threads = [threading.Thread(target=put, args=(n,)) for n in range(putters)]
-    for thread in threads:
-        thread.start()
-    saves = random.Random(seed)
-    deadline = time.monotonic() + 30
-    while len(worker.decided) < keys * per_key:
-        assert time.monotonic() < deadline
-        desk.saver.changes(alone=True)
-        if saves.random() < 0.3:
-            desk.saver.not_written()
-        else:
-            desk.saver.written()
-    for thread in threads + resumers:
-        thread.join(15)
-    desk.wait_until_idle()
-    expected = {f"U{key}": [f"k{key}-{n}" for n in range(per_key)] for key in range(keys)}
-    assert worker.by_key == expected
 
 
 # Documents behind a job.
@@ -495,16 +116,6 @@ class Gatherer:
         job.begin_handler().end()
         self.decided.append([name_of(job.document), *names[: following.room]])
         return JobResult.DONE
-
-
-def test_a_job_waits_for_enough_documents_behind_it(pool_of: MakePool) -> None:
-    gatherer = Gatherer(until=2)
-    desk = pool_of(gatherer)
-    for n in range(3):
-        desk.put(document(f"e{n}"))
-    desk.wait_until_idle()
-    assert gatherer.decided == [["e0", "e1", "e2"]]
-    assert desk.pool.view.in_hand()["finished_documents"] == 3
 
 
 def test_documents_of_an_earlier_process_wait_until_all_are_read(pool_of: MakePool) -> None:

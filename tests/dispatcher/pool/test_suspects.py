@@ -14,18 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from dispatcher.commit.committer import Committer
-from dispatcher.commit.progress import HeldKey, HeldStore, Progress, Start, Trying
+from dispatcher.commit.progress import Progress, Start, Trying
 from dispatcher.commit.tracker import ProgressTracker
-from dispatcher.conversations.mailbox import MANY, Job, JobResult, Mailbox, Wait
-from dispatcher.pool.mailboxes import Mailboxes
-from dispatcher.pool.pool import Pool
-from dispatcher.pool.saver import Saver
+from dispatcher.conversations.mailbox import Job, JobResult, Mailbox, Wait
 from dispatcher.pool.suspects import CrashSuspects, StartCounter
 from dispatcher.process import ExitReason
-from linedesk.store.documents import CONTROL, HELD, PROGRESS, Document, name_of
+from linedesk.store.documents import HELD, PROGRESS, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
-from linedesk.store.records.letters import POISON
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import WAITS, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import took_over
@@ -53,66 +48,6 @@ def test_few_suspects_run_at_a_time_and_half_of_those_that_were_found() -> None:
         suspects.begin(key, key)
     assert not suspects.may_begin("k", 19)
     assert not suspects.may_begin("c", 19)
-
-
-def test_suspects_leave_half_of_few_places_to_others() -> None:
-    suspects = CrashSuspects(sought=True, most=10)
-    for key in "abc":
-        suspects.meet(key)
-    suspects.begin("a", "a")
-    assert not suspects.may_begin("b", 2)
-    assert suspects.may_begin("b", 4)
-
-
-@pytest.mark.parametrize("end", ["decided", "time is up"])
-def test_a_proof_holds_back_all_others_until_it_ends(end: str) -> None:
-    suspects = CrashSuspects(sought=True, found=["a"], proof=True, most=10)
-    for key in "ab":
-        suspects.meet(key)
-    assert suspects.is_proving
-    assert not suspects.may_begin("b", 19)
-    assert suspects.may_begin(None, 19), "documents have to be read before they are known"
-    assert suspects.may_begin("a", 19)
-    suspects.begin("a", "a")
-    suspects.end("a", decided=False)
-    assert suspects.is_proving, "its next run may be the one that kills"
-    suspects.begin("a", "a")
-    if end == "decided":
-        suspects.end("a", decided=True)
-        assert suspects.may_begin("b", 19)
-    else:
-        suspects.end_proof()
-        assert not suspects.may_begin("b", 19)
-    assert not suspects.is_proving
-
-
-def test_they_are_through_when_all_are_known_and_decided() -> None:
-    suspects = CrashSuspects(sought=True, most=10)
-    suspects.meet("a")
-    suspects.close()
-    assert not suspects.are_through
-    suspects.begin("a", "e0")
-    suspects.end("a", decided=False)
-    assert not suspects.are_through
-    suspects.end("a", decided=True)
-    assert suspects.are_through
-    suspects.meet("later")
-    assert suspects.are_through, "what is scanned later was not in hand when the process died"
-
-
-def test_of_a_long_backlog_only_documents_in_the_window_are_suspect() -> None:
-    suspects = CrashSuspects(sought=True, most=2)
-    for key in ("a", "b", "c"):
-        suspects.meet(key)
-    assert [suspects.begin(key, key) for key in ("a", "b", "c")] == [True, True, False]
-
-
-def test_many_keys_in_held_leave_the_window_its_suspects() -> None:
-    suspects = CrashSuspects(sought=True, most=1)
-    for key in ("held", "held too"):
-        suspects.meet_held(key)
-    suspects.meet("in the window")
-    assert [suspects.begin(key, key) for key in ("held", "held too", "in the window")] == [True] * 3
 
 
 class Notes:
@@ -239,39 +174,6 @@ def put(desk: DeskOfPool, *documents: Document, again: bool) -> None:
         desk.pool.put(one, None, again=again)
 
 
-def test_few_suspects_run_at_a_time_and_newcomers_beside_them(
-    pool_of: Callable[..., DeskOfPool],
-) -> None:
-    decide = Alone()
-    decide.gates = {f"s{n}": threading.Event() for n in range(4)}
-    desk = pool_of(decide, threads=5, suspects=CrashSuspects(sought=True, most=100))
-    put(desk, *(document(f"s{n}", f"S{n}") for n in range(4)), again=True)
-    eventually(lambda: decide.entered == ["s0", "s1"])
-    put(desk, *(document(f"i{n}", f"I{n}") for n in range(5)), again=False)
-    eventually(lambda: {f"i{n}" for n in range(5)} <= set(decide.entered))
-    assert {"s2", "s3"}.isdisjoint(decide.entered)
-    assert desk.pool.view.suspects() == "4 crash suspects, 2 of them run"
-    (row, other) = desk.pool.view.waiting()
-    assert (row["why"], other["why"]) == ({"code": "crash_suspect"},) * 2
-    for gate in decide.gates.values():
-        gate.set()
-    desk.wait_until_idle()
-    assert desk.pool.suspects_are_through
-    assert desk.pool.view.suspects() is None
-
-
-def test_those_that_a_start_has_found_run_first(pool_of: Callable[..., DeskOfPool]) -> None:
-    decide = Alone()
-    decide.gates = {"s0": threading.Event()}
-    desk = pool_of(decide, threads=3, suspects=CrashSuspects(sought=True, found=["s3"], most=100))
-    put(desk, document("s0", "S0"), again=True)
-    eventually(lambda: decide.entered == ["s0"])
-    put(desk, *(document(f"s{n}", f"S{n}") for n in range(1, 4)), again=True)
-    decide.gates["s0"].set()
-    desk.wait_until_idle()
-    assert decide.entered[:2] == ["s0", "s3"]
-
-
 def test_during_a_proof_all_others_wait_and_status_says_so(
     pool_of: Callable[..., DeskOfPool],
 ) -> None:
@@ -288,22 +190,6 @@ def test_during_a_proof_all_others_wait_and_status_says_so(
     decide.gates["proof"].set()
     desk.wait_until_idle()
     assert decide.beside["proof"] == set()
-
-
-def test_a_proof_that_lasts_too_long_lets_others_run_beside_it(
-    pool_of: Callable[..., DeskOfPool],
-) -> None:
-    decide = Alone()
-    decide.gates = {"proof": threading.Event()}
-    suspects = CrashSuspects(sought=True, found=["proof"], proof=True, most=100)
-    desk = pool_of(decide, threads=6, suspects=suspects)
-    put(desk, document("proof", "U2"), again=True)
-    put(desk, document("late", "U3"), again=False)
-    eventually(lambda: decide.entered == ["proof"])
-    desk.pool.end_proof()
-    eventually(lambda: decide.entered == ["proof", "late"])
-    decide.gates["proof"].set()
-    desk.wait_until_idle()
 
 
 # The stored notes, and when they are written.
@@ -355,72 +241,6 @@ def dies(task: Any) -> JobResult | Wait:
     raise Died
 
 
-def test_a_start_without_suspects_writes_nothing(database: Database[Document]) -> None:
-    written = Written(database, lambda task: JobResult.DONE)
-    poison = written.start(1)
-    assert poison.decide(Task("new", suspect=False)) == JobResult.DONE
-    poison.reset()
-    assert (written.row["starts"], written.row["trying"]) == (0, None)
-    for epoch in range(2, 9):
-        assert not written.start(epoch).sought
-
-
-def test_starts_with_suspects_are_counted_once_each(database: Database[Document]) -> None:
-    counts = []
-    for epoch in (1, 2, 3):
-        written = Written(database, lambda task: JobResult.DONE)
-        poison = written.start(epoch)
-        for n in range(3):
-            poison.decide(Task(f"e{n}"))
-        counts.append((written.row["starts"], poison.sought))
-    assert counts == [(1, False), (2, False), (3, True)]
-
-
-@pytest.mark.parametrize("when", ["rest", "next start"])
-def test_a_reset_restarts_the_count(database: Database[Document], when: str) -> None:
-    written = Written(database, lambda task: JobResult.DONE)
-    for epoch in (1, 2, 3):
-        poison = written.start(epoch)
-        poison.decide(Task("e0"))
-    poison.reset()
-    assert (written.row["starts"], written.row["trying"]) == (0, None)
-    if when == "next start":
-        poison = written.start(4)
-        assert not poison.sought
-
-
-def test_a_suspect_is_named_before_it_runs_and_cleared_after(database: Database[Document]) -> None:
-    named: list[Any] = []
-    written = Written(database, lambda task: named.append(written.row["trying"]) or JobResult.DONE)
-    for epoch in (1, 2, 3):
-        poison = written.start(epoch)
-        poison.decide(Task(f"e{epoch}"))
-    assert named[:2] == [None, None]
-    assert (named[2]["name"], named[2]["starts"]) == ("e3", 0)
-    assert written.row["trying"] is None
-
-
-def test_the_one_that_three_starts_found_named_is_given_up(
-    database: Database[Document],
-) -> None:
-    died = 0
-    written = Written(database, dies)
-    given_up_for = None
-    for epoch in range(1, 20):
-        poison = written.start(epoch)
-        task = Task("bad")
-        with pytest.raises(Died):
-            poison.decide(task)
-        given_up_for = task.given_up_for
-        if given_up_for is not None:
-            break
-        died += 1
-    assert given_up_for is not None
-    assert (given_up_for.cause, given_up_for.attempts) == (POISON, 3)
-    assert datetime.now(UTC).timestamp() - given_up_for.first_at.timestamp() < 60
-    assert died == 5, "two starts counted, three of its own"
-
-
 def test_a_death_beside_others_never_leads_to_a_dead_letter(database: Database[Document]) -> None:
     """Only a proof does, and only while nothing runs beside it."""
     written = Written(database, dies)
@@ -440,45 +260,6 @@ def test_a_death_beside_others_never_leads_to_a_dead_letter(database: Database[D
         written.laters.clear()
 
 
-def test_a_start_whose_lease_was_taken_is_not_counted(database: Database[Document]) -> None:
-    """It says so when it wakes up, after its successor has begun; and takes no name away."""
-    before = None
-    for epoch in range(1, 6):
-        written = Written(database, lambda task: JobResult.DONE)
-        poison = written.start(epoch)
-        assert not poison.sought
-        if before is not None:
-            before.explain()
-        poison.decide(Task("e0"))
-        before = poison
-    assert written.replaced == []
-
-
-def test_names_of_a_release_before_are_found(database: Database[Document]) -> None:
-    written = Written(database, dies)
-    written.start(1)
-    old = {"name": "bad", "starts": 2, "since": datetime.now(UTC)}
-    change = {"$set": {"starts": 5, "trying": old}, "$unset": {"tryingToo": 1, "explained": 1}}
-    written.rows.update_one({}, change)
-    task = Task("bad")
-    with pytest.raises(Died):
-        written.start(2).decide(task)
-    assert (task.given_up_for.cause, task.given_up_for.attempts) == (POISON, 3)
-
-
-def test_what_a_release_before_has_watched_is_passed_over(database: Database[Document]) -> None:
-    """Its next killing event is proved anew; a pause that was made for it is an operator's now."""
-    took_over(database, epoch=0)
-    row = {"channel": "main", "key": "U1", "since": datetime.now(UTC), "running": "bad"}
-    database[PROGRESS].update_one({}, {"$set": {"watched": [row]}})
-    written = Written(database, dies)
-    task = Task("bad")
-    with pytest.raises(Died):
-        written.start(1).decide(task)
-    assert (task.given_up_for, written.row["starts"]) == (None, 1)
-    assert not written.start(2).sought
-
-
 def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]) -> None:
     written = Written(database, lambda task: JobResult.DONE)
     waits = []
@@ -488,33 +269,6 @@ def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]
     assert waits[:2] == [0, 0]
     assert 0 < waits[2] < waits[4] <= 4
     assert 12 <= waits[5] <= 15
-
-
-def test_a_start_that_gives_an_event_up_restarts_the_waits(database: Database[Document]) -> None:
-    """Otherwise several conversations with poison would delay all others for a quarter hour."""
-    took_over(database)[0].note_starts(20, Trying("poison", 2, datetime.now(UTC)))
-    written = Written(database, lambda task: JobResult.DONE)
-    poison = written.start(2)
-    assert poison.back_off_seconds > 0
-    task = Task("poison")
-    poison.decide(task)
-    assert task.given_up_for is not None
-    following = written.start(3)
-    assert (following.sought, following.back_off_seconds) == (True, 0)
-
-
-def test_an_innocent_named_by_chance_is_forgotten_once_it_is_decided(
-    database: Database[Document],
-) -> None:
-    """The process died twice with it named, for another reason; then it ends well."""
-    took_over(database)[0].note_starts(6, Trying("innocent", 1, datetime.now(UTC)))
-    written = Written(database, lambda task: JobResult.DONE)
-    poison = written.start(2)
-    for _ in range(3):
-        task = Task("innocent")
-        poison.decide(task)
-        assert task.given_up_for is None
-        assert written.row["trying"] is None
 
 
 def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Document]) -> None:
@@ -579,76 +333,6 @@ def test_the_late_end_of_an_abandoned_run_clears_no_other_suspect(
     poison.decide(Task("bad"))
     assert named == ["bad"]
     assert written.row["trying"] is None
-
-
-class Life:
-    """One process on a list of documents: it dies of `bad` before anything more is saved."""
-
-    def __init__(self, database: Database[Document], epoch: int, given: list[Document]) -> None:
-        self.given_up_for: list[str] = []
-        self.dead = threading.Event()
-        self._committer = Committer(database)
-        progress = Progress(self._committer, feed="memory", epoch=epoch)
-        start = progress.take_over()
-        poison = StartCounter(
-            progress,
-            start,
-            decide=self._decide,
-            later=lambda seconds, function: None,
-            step=lambda step: None,
-            replaced=lambda error: None,
-        )
-        self._pool = Pool(
-            poison.decide,
-            Mailboxes(start.tracker, suspects=poison.suspects(most=1000)),
-            threads=4,
-            later=lambda seconds, function: None,
-        )
-        self._committer.lead(Saver(self._pool.mailboxes, progress))
-        for place, one in enumerate(given, 1):
-            self._pool.put(one, place, again=True)
-        self._pool.move(len(given) + 1)
-
-    def _decide(self, task: Any) -> JobResult | Wait:
-        if self.dead.is_set():
-            return WAITS
-        if task.given_up_for is not None:
-            self.given_up_for.append(task.name)
-        elif task.name == "bad":
-            self.dead.set()
-            raise SystemExit
-        return JobResult.DONE
-
-    def live(self) -> None:
-        """Until it is dead, or nothing is left."""
-        self._pool.start()
-        eventually(self._is_over)
-        self._pool.stop()
-        eventually(lambda: self._pool.threads.join(0.0) == [])
-
-    def _is_over(self) -> bool:
-        # Events that no line waits for are saved too late.
-        if self._pool.mailboxes.save_wanted > 1 and not self.dead.is_set():
-            self._committer.commit_waiting()
-        return self.dead.is_set() or self._pool.standing()[0] == 0
-
-
-def test_a_poison_right_behind_what_is_decided_at_once_is_found(
-    database: Database[Document], monkeypatch: pytest.MonkeyPatch, nothing_left: None
-) -> None:
-    """Otherwise each start would clear the one before it, and die before that is saved."""
-    monkeypatch.setattr(threading, "excepthook", lambda args: None)
-    given = [document(f"before{n}", "U0") for n in range(MANY - 1)]
-    given += [document("bad", "U0"), document("behind", "U0")]
-    given_up_for: list[str] = []
-    lives = 0
-    while not given_up_for and lives < 10:
-        lives += 1
-        life = Life(database, lives, given)
-        life.live()
-        given_up_for = life.given_up_for
-    assert given_up_for == ["bad"]
-    assert lives == 7, "two that are counted, one that comes up to it, three of its own"
 
 
 # Whole dispatchers, of which a worker's mistake ends one after the other.
@@ -717,36 +401,6 @@ def test_poison_is_given_up_after_few_starts_and_its_neighbours_continue(
     assert (row["starts"], row["trying"]) == (0, None)
 
 
-def test_a_further_poison_event_of_a_conversation_is_proved_anew(
-    database: Database[Document], dispatch: Dispatch, store: Store
-) -> None:
-    """Its other events are decided in order, and other conversations go on."""
-    of_the_ill = ["bad0", "well0", "bad1", "well1"]
-    given = [*(document(name, "ill") for name in of_the_ill), *numbered(4, keys=4, prefix="n")]
-    store(database, *given)
-    given_up_for: list[tuple[str, str]] = []
-    decided: list[str] = []
-    starts = 0
-    while "well1" not in decided:
-        starts += 1
-        assert starts < 15
-        worker = Deadly("bad0", "bad1")
-        running = dispatch(database, worker)
-        eventually(
-            lambda running=running, worker=worker: (  # type: ignore[misc]
-                not running.alive or "well1" in worker.decided
-            )
-        )
-        ending = running.end(15 if running.alive else None)
-        decided += worker.by_key["ill"]
-        given_up_for += worker.given_up_for
-    assert ending is ExitReason.STOPPED
-    assert given_up_for == [("bad0", POISON), ("bad1", POISON)]
-    assert decided == of_the_ill
-    assert starts == 10, "five deaths for the first, four for the second"
-    assert database[CONTROL].count_documents({}) == 0
-
-
 def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
@@ -769,30 +423,6 @@ def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
     assert running.end() is ExitReason.STOPPED
 
 
-def test_a_clean_stop_restarts_the_count(
-    database: Database[Document], dispatch: Dispatch, store: Store
-) -> None:
-    store(database, document("parked"))
-    for _ in range(4):
-        running = dispatch(database, RecordingWorker(lambda job: WAITS))
-        eventually(lambda: (database[PROGRESS].find_one() or {}).get("starts") == 1)
-        assert running.end() is ExitReason.STOPPED
-        assert (database[PROGRESS].find_one() or {})["starts"] == 0
-
-
-def test_a_process_that_waits_before_it_begins_decides_nothing_and_stops_at_once(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
-) -> None:
-    took_over(database, epoch=0)[0].note_starts(99)
-    store(database, document("e0"))
-    worker = RecordingWorker()
-    running = dispatch(database, worker)
-    eventually(lambda: told("the process died many times in a row, waiting seconds="))
-    assert running.end() is ExitReason.STOPPED
-    assert worker.decided == []
-    assert (database[PROGRESS].find_one() or {})["starts"] == 99
-
-
 def test_starts_with_nothing_unfinished_do_not_count(
     database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
@@ -812,19 +442,6 @@ def test_starts_with_nothing_unfinished_do_not_count(
         running.inbox.put(RuntimeError("killed"))
         assert running.end(None) is ExitReason.FAILED
         assert (database[PROGRESS].find_one() or {})["starts"] == 0
-
-
-def test_a_key_whose_held_documents_vanished_is_no_suspect_for_ever(
-    database: Database[Document], dispatch: Dispatch, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`held` was emptied by hand during the takeover."""
-    took_over(database, epoch=0)[0].note_starts(2)
-    found = [HeldKey("main", "U1", count=3, top=3)]
-    monkeypatch.setattr(HeldStore, "all_keys", lambda self: found)
-    running = dispatch(database, RecordingWorker())
-    eventually(lambda: told("documents vanished from held key=U1 documents=3"))
-    eventually(lambda: (database[PROGRESS].find_one() or {})["starts"] == 0)
-    assert running.end() is ExitReason.STOPPED
 
 
 def test_documents_in_held_are_suspect_as_well(

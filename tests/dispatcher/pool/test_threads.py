@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from dispatcher.commit.progress import HeldStore
 from dispatcher.conversations.mailbox import HandlerCall, Job, JobResult, Run, Wait
 from dispatcher.pool.threads import Thread
 from dispatcher.process import ExitReason
 from linedesk.store.collections import DISPATCHER
-from linedesk.store.documents import HELD, LEASES, Document, name_of
+from linedesk.store.documents import LEASES, Document, name_of
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, figures_of, numbered
 from tests.waiting import eventually
@@ -33,7 +31,10 @@ def job_of(thread: Thread) -> Job:
 
 
 class Handler:
-    """A `decide` that runs as a handler; some names never return, so often, before `let_go`."""
+    """A `decide` that runs as a handler; some names never return, so often, before `let_go`.
+
+    Those named `long…` may run for an hour, `short…` for a moment.
+    """
 
     def __init__(self, *names: str, times: int = 1) -> None:
         self._left = dict.fromkeys(names, times)
@@ -43,7 +44,10 @@ class Handler:
 
     def __call__(self, job: Job) -> JobResult | Wait:
         name = name_of(job.document)
-        handling = job.begin_handler()
+        limit = 3600.0 if name.startswith("long") else 0.01 if name.startswith("short") else None
+        if limit == 3600.0 and not job.take_slow_place():
+            return WAITS
+        handling = job.begin_handler(limit)
         self.entered.append(name)
         if self._left.get(name, 0):
             self._left[name] -= 1
@@ -115,21 +119,6 @@ def test_a_fresh_thread_takes_the_place_of_an_abandoned_one(pool_of: MakePool) -
     desk.wait_until_idle()
 
 
-def test_the_key_waits_and_its_neighbours_do_not(pool_of: MakePool) -> None:
-    handler = Handler("e0")
-    desk = pool_of(handler, threads=2)
-    desk.put(document("e0", "U0"), document("behind", "U0"))
-    handler.wait_until_entered("e0")
-    (thread,) = desk.pool.abandon_overdue(0.0)
-    desk.put(document("other", "U1"))
-    handler.wait_until_entered("other")
-    assert "behind" not in handler.entered
-    job_of(thread).resume()
-    desk.wait_until_idle()
-    assert handler.entered == ["e0", "other", "e0", "behind"]
-    handler.let_go()
-
-
 def test_the_result_of_an_abandoned_handler_is_discarded(pool_of: MakePool) -> None:
     handler = Handler("e0")
     desk = pool_of(handler)
@@ -190,51 +179,11 @@ def test_only_a_handler_is_abandoned(pool_of: MakePool) -> None:
     eventually(lambda: desk.pool.threads.busy() == 0)
 
 
-def test_a_run_after_an_abandoned_one_is_not_abandoned_for_it(pool_of: MakePool) -> None:
-    """It has not begun its handler yet, and the handling it still knows is over."""
-    go_on = threading.Event()
-    runs: list[Job] = []
-
-    def decide(job: Any) -> JobResult | Wait:
-        runs.append(job)
-        if len(runs) == 1:
-            job.begin_handler()
-        go_on.wait(30)
-        return JobResult.DONE
-
-    desk = pool_of(decide)
-    desk.put(document("e0"))
-    eventually(lambda: runs and runs[0].handling)
-    (thread,) = desk.pool.abandon_overdue(0.0)
-    job_of(thread).resume()
-    eventually(lambda: len(runs) == 2)
-    assert desk.pool.abandon_overdue(0.0) == []
-    go_on.set()
-    desk.wait_until_idle()
-
-
 # Limits of their own.
 
 
-class Limited(Handler):
-    """As Handler; those named `long…` may run for an hour, `short…` for a moment."""
-
-    def __call__(self, job: Job) -> JobResult | Wait:
-        name = name_of(job.document)
-        limit = 3600.0 if name.startswith("long") else 0.01 if name.startswith("short") else None
-        if limit == 3600.0 and not job.take_slow_place():
-            return WAITS
-        handling = job.begin_handler(limit)
-        self.entered.append(name)
-        if self._left.get(name, 0):
-            self._left[name] -= 1
-            self._gate.wait(30)
-        self.ended.append((name, handling.end()))
-        return JobResult.DONE
-
-
 def test_a_handler_is_overdue_by_its_own_limit(pool_of: MakePool) -> None:
-    handler = Limited("long", "short", "other")
+    handler = Handler("long", "short", "other")
     desk = pool_of(handler)
     desk.put(document("long", "U0"), document("short", "U1"), document("other", "U2"))
     handler.wait_until_entered("long", "short", "other")
@@ -258,7 +207,7 @@ def test_a_handler_is_overdue_by_its_own_limit(pool_of: MakePool) -> None:
 def test_slow_handlers_leave_half_of_the_threads_to_others(pool_of: MakePool) -> None:
     """Of eight threads four run slow ones; when one of those ends the next one begins."""
     names = [f"long{n}" for n in range(6)]
-    handler = Limited(*names)
+    handler = Handler(*names)
     desk = pool_of(handler, threads=8)
     desk.put(*(document(name, f"U{n}") for n, name in enumerate(names)))
     handler.wait_until_entered(*names[:4])
@@ -271,16 +220,6 @@ def test_slow_handlers_leave_half_of_the_threads_to_others(pool_of: MakePool) ->
     handler.let_go()
     desk.wait_until_idle()
     assert sorted(handler.ended) == sorted((name, True) for name in handler.entered)
-
-
-def test_a_slow_handler_can_be_released(pool_of: MakePool) -> None:
-    handler = Limited("long")
-    desk = pool_of(lambda job: JobResult.DONE if job.given_up_for else handler(job))
-    desk.put(document("long"))
-    handler.wait_until_entered("long")
-    assert desk.pool.give_up("main", "U1", "long")
-    desk.wait_until_idle()
-    handler.let_go()
 
 
 # The dispatcher.
@@ -340,46 +279,4 @@ def test_as_many_abandoned_threads_as_the_pool_has_end_the_process(
     handler.let_go()
 
 
-def test_abandoned_threads_that_return_are_counted_out(
-    database: Database[Document], dispatch: Dispatch, store: Store
-) -> None:
-    """Three times as many as the pool has, but never more than the pool at a time."""
-    handlers = [Handler(f"e{n}") for n in range(6)]
-
-    def decide(job: Job) -> JobResult | Wait:
-        return handlers[int(name_of(job.document)[1:])](job)
-
-    worker = RecordingWorker(decide)
-    running = dispatch(database, worker, handler_seconds=0.05, threads=2)
-    for n, handler in enumerate(handlers):
-        store(database, document(f"e{n}"))
-        eventually(lambda n=n: f"e{n}" in worker.decided)  # type: ignore[misc]
-        handler.let_go()
-        eventually(lambda: not running.dispatcher.pool.threads.abandoned())
-    assert running.end() is ExitReason.STOPPED
-
-
 # Hanging where it is not allowed.
-
-
-def test_a_line_that_takes_too_long_to_load_is_a_stall(
-    database: Database[Document], dispatch: Dispatch, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its document is not read yet, so only its key can be reported."""
-    given = document("held", "U1")
-    row = {"_id": given["_id"], "n": 0, "channel": "main", "key": "U1", "document": given}
-    database[HELD].insert_one({**row, "why": "set aside", "since": datetime.now(UTC)})
-    loaded, read = threading.Event(), HeldStore.slice
-
-    def slowly(*given: Any, **more: Any) -> Any:
-        assert loaded.wait(15)
-        return read(*given, **more)
-
-    monkeypatch.setattr(HeldStore, "slice", slowly)
-    worker = RecordingWorker()
-    running = dispatch(database, worker, handler_seconds=0.05, step_seconds=0.05)
-    eventually(lambda: any("held/U1" in line for line in told("stalled: a thread hangs")))
-    loaded.set()
-    eventually(lambda: worker.decided == ["held"])
-    eventually(lambda: running.dispatcher.watchdog.stalled() is None)
-    assert running.end() is ExitReason.STOPPED

@@ -7,44 +7,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from random import Random
 
 import pytest
 
 from dispatcher.commit.progress import HeldKey
-from dispatcher.commit.tracker import ProgressTracker, Slot
+from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.conversations.mailbox import Job, JobResult, Mailbox, Wait
 from dispatcher.pool.mailboxes import Mailboxes
-from dispatcher.pool.suspects import CrashSuspects
 from dispatcher.pool.threads import Threads
-from dispatcher.pool.view import MOST_WAITING, PoolView
+from dispatcher.pool.view import PoolView
 from linedesk.store.control import Pause, Pauses, Scope
-from linedesk.store.documents import name_of
 from linedesk.store.records.waits import Why
 from tests.dispatcher.conftest import DeskOfPool
-from tests.dispatcher.fakes import Holder, document, figures_of, numbered
+from tests.dispatcher.fakes import Holder, document, numbered
 from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
-BUSY = ("threads", "busy_threads", "abandoned_threads")
-COUNTS = ("read_documents", "finished_documents", "in_hand_documents", "window_documents")
-
-
-class Parking:
-    """A `decide` that parks chosen names once, for a reason, until they are resumed."""
-
-    def __init__(self, *names: str, why: Why = Why.DEFERRED) -> None:
-        self.deferred: dict[str, Job] = {}
-        self._names = set(names)
-        self._wait = Wait.because(why)
-
-    def __call__(self, job: Job) -> JobResult | Wait:
-        name = name_of(job.document)
-        if name in self._names:
-            self._names.discard(name)
-            self.deferred[name] = job
-            return self._wait
-        return JobResult.DONE
 
 
 def waiting(desk: DeskOfPool) -> list[tuple[str, str]]:
@@ -63,172 +41,25 @@ def test_of_what_is_held_the_paused_part_is_told_apart_before_it_is_read() -> No
         assert (standing.held, standing.unpaused) == (15, unpaused)
 
 
-def test_a_document_read_and_not_decided_is_in_hand(pool_of: MakePool) -> None:
-    held = Holder("e0")
-    desk = pool_of(held)
-    desk.put(*numbered(10, keys=5))
-    eventually(lambda: desk.pool.view.in_hand()["in_hand_documents"] == 2)
-    # The second document of the held key waits behind it; all others are decided.
-    assert figures_of(desk.pool, *COUNTS) == (10, 8, 2, 10)
-    held.let_go()
-    desk.wait_until_idle()
-    assert figures_of(desk.pool, *COUNTS) == (10, 10, 0, 0)
-
-
-def test_a_heartbeat_is_never_in_hand_and_no_event(pool_of: MakePool) -> None:
-    desk = pool_of(lambda job: JobResult.DONE)
-    desk.pool.put_finished({"_id": 1, "heartbeat": True}, None)
-    assert figures_of(desk.pool, *COUNTS) == (0, 0, 0, 0)
-
-
-def test_unfinished_documents_are_counted_in_the_order_of_the_window() -> None:
-    """Whatever finishes in whatever order, be it found finished at once."""
-    random = Random(6)
-    tracker = ProgressTracker(
-        token=None, after=None, finished=[7, 30, 55], passed=0, ring=[], held=0
-    )
-    slots: list[Slot] = []
-    for id_ in range(200):
-        slot = tracker.take(id_, None)
-        slots += [slot] if slot is not None else []
-        if slots and random.random() < 0.7:
-            tracker.finish(slots.pop(random.randrange(len(slots))))
-        assert tracker.unfinished == len(slots)
-        assert tracker.newest == id_
-        assert tracker.has_read(id_)
-    assert not tracker.has_read(200)
-    while slots:
-        tracker.finish(slots.pop())
-    assert (tracker.unfinished, tracker.newest) == (0, 199)
-
-
-def test_documents_that_the_reader_has_seen_are_known_by_name(pool_of: MakePool) -> None:
-    held = Holder("e0")
-    desk = pool_of(held)
-    known = numbered(3)
-    desk.put(*known)
-    stranger = document("later")
-    ids = [one["_id"] for one in (*known, stranger)]
-    found = desk.pool.view.standing(ids)
-    assert found.unread == [False, False, False, True]
-    assert (found.newest, found.oldest, found.documents) == (ids[2], ids[0], 3)
-    held.let_go()
-    desk.wait_until_idle()
-    found = desk.pool.view.standing(ids)
-    assert found.unread == [False, False, False, True]
-    assert (found.newest, found.oldest, found.documents) == (ids[2], None, 0)
-
-
-def test_a_busy_thread_reports_whether_it_runs_a_handler_a_job_or_a_step(pool_of: MakePool) -> None:
-    entered, ended, end = threading.Event(), threading.Event(), threading.Event()
-    both, go = threading.Semaphore(0), threading.Event()
+def test_a_key_that_waits_for_its_next_try_says_why(pool_of: MakePool) -> None:
+    runs: list[Job] = []
 
     def decide(job: Job) -> JobResult | Wait:
-        handling = job.begin_handler()
-        entered.set()
-        assert end.wait(15)
-        handling.end()
-        ended.set()
-        assert go.wait(15)
-        return JobResult.DONE
+        runs.append(job)
+        return Wait.because(Why.HANDLER_FAILED) if len(runs) == 1 else JobResult.DONE
 
-    def step() -> None:
-        both.release()
-        assert go.wait(15)
-
-    desk = pool_of(decide)
-    assert desk.pool.view.doing() == []
-    assert figures_of(desk.pool, *BUSY) == (4, 0, 0)
-    desk.put(document("long", user="U7"))
-    assert entered.wait(15)
-    desk.pool.step(step)
-    assert both.acquire(timeout=15)
-    first, second = desk.pool.view.doing()
-    assert {name: first[name] for name in ("doing", "eventId", "channel", "key")} == {
-        "doing": "handler",
-        "eventId": "long",
-        "channel": "main",
-        "key": "U7",
-    }
-    assert first["name"].startswith("worker-")
-    assert (first["try"], second["try"], second["arrivedAt"]) == (1, None, None)
-    assert first["arrivedAt"] <= first["since"]
-    assert (second["doing"], second["eventId"], second["key"]) == ("step", None, None)
-    assert first["since"] <= second["since"] <= datetime.now(UTC)
-    assert figures_of(desk.pool, *BUSY) == (4, 2, 0)
-    end.set()
-    assert ended.wait(15)
-    assert desk.pool.view.doing()[0]["doing"] == "job", "its handler is over, its record is not"
-    go.set()
-    desk.wait_until_idle()
-    eventually(lambda: desk.pool.view.doing() == [])
-
-
-def test_a_key_that_waits_for_its_next_try_says_why(pool_of: MakePool) -> None:
-    decide = Parking("e0", why=Why.HANDLER_FAILED)
     desk = pool_of(decide)
     documents = numbered(3)
     arrived = datetime.now(UTC) - timedelta(minutes=7)
     documents[0]["acceptTime"] = arrived
     desk.put(*documents)
     [row] = eventually(lambda: desk.pool.view.waiting())
-    assert row.pop("since") == arrived, "it counts from the arrival, not from a try"
-    assert row == {
-        "channel": "main",
-        "key": "U0",
-        "eventId": "e0",
-        "documents": 3,
-        "held": 0,
-        "why": {"code": "handler_failed"},
-        "try": 0,
-        "trySince": None,
-    }
-    assert desk.pool.view.in_hand()["waiting_keys"]["again"] == 1
-    decide.deferred["e0"].resume()
+    assert row["since"] == arrived, "it counts from the arrival, not from a try"
+    assert (row["key"], row["eventId"], row["documents"]) == ("U0", "e0", 3)
+    assert row["why"] == {"code": "handler_failed"}
+    runs[0].resume()
     desk.wait_until_idle()
     assert waiting(desk) == []
-    assert desk.pool.view.in_hand()["waiting_keys"]["again"] == 0
-
-
-def test_of_many_keys_the_longest_waiting_are_reported(pool_of: MakePool) -> None:
-    names = [f"e{n}" for n in range(MOST_WAITING + 15)]
-    parking, again = Parking(*names), Holder("e0")
-
-    def decide(job: Job) -> JobResult | Wait:
-        return again(job) if name_of(job.document) in parking.deferred else parking(job)
-
-    desk = pool_of(decide, threads=2)
-    desk.put(*numbered(len(names), keys=len(names)))
-    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["again"] == len(names))
-    assert [name for name, _ in waiting(desk)] == names[:MOST_WAITING]
-    parking.deferred["e0"].resume()
-    again.wait_until_held("e0")
-    # A running one does not wait.
-    assert [name for name, _ in waiting(desk)] == names[1 : MOST_WAITING + 1]
-    again.let_go()
-    for job in list(parking.deferred.values())[1:]:
-        job.resume()
-    desk.wait_until_idle()
-
-
-def test_documents_behind_a_handler_are_reported_once_it_takes_long(
-    pool_of: MakePool,
-) -> None:
-    held = Holder("e0")
-    desk = pool_of(held)
-    documents = numbered(3)
-    arrived = datetime.now(UTC) - timedelta(minutes=2)
-    documents[0]["acceptTime"] = arrived
-    desk.put(*documents)
-    held.wait_until_held("e0")
-    assert waiting(desk) == []
-    assert eventually(lambda: waiting(desk)) == [("e0", "behind_slow_handler")]
-    # The key waits since the arrival; its present try is younger.
-    [row] = desk.pool.view.waiting()
-    assert row["since"] == arrived
-    assert row["trySince"] > arrived + timedelta(minutes=1)
-    held.let_go()
-    desk.wait_until_idle()
 
 
 def test_a_document_during_the_count_behind_a_slow_handler_ends_nothing(
@@ -255,27 +86,3 @@ def test_a_document_during_the_count_behind_a_slow_handler_ends_nothing(
     held.let_go()
     desk.wait_until_idle()
     assert desk.pool.view.in_hand()["finished_documents"] == 4
-
-
-def test_a_key_that_waits_for_a_save_is_reported(pool_of: MakePool) -> None:
-    suspects = CrashSuspects(sought=True, most=100)
-    desk = pool_of(lambda job: JobResult.DONE, suspects=suspects)
-    desk.put(*numbered(2), again=True)
-    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["save"] == 1)
-    assert waiting(desk) == [("e1", "not_saved")]
-    desk.save()
-    desk.wait_until_idle()
-    assert desk.pool.view.in_hand()["waiting_keys"]["save"] == 0
-
-
-def test_a_paused_key_and_the_pauses_in_force_are_reported(pool_of: MakePool) -> None:
-    desk = pool_of(lambda job: JobResult.DONE)
-    desk.pool.obey(Pauses((Pause(Scope("main", "U0")),)))
-    desk.put(*numbered(4, keys=2))
-    eventually(lambda: desk.pool.view.in_hand()["finished_documents"] == 2)
-    assert desk.pool.view.in_hand()["waiting_keys"]["paused"] == 1
-    assert waiting(desk) == [("e0", "paused")]
-    assert desk.pool.view.paused() == [{"channel": "main", "key": "U0"}]
-    desk.pool.obey(Pauses())
-    desk.wait_until_idle()
-    assert desk.pool.view.paused() == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,6 +21,9 @@ from linedesk.store.documents import Document
 from linedesk.store.timers import timer_id
 
 NOON = datetime(2026, 4, 19, 12, 0, tzinfo=UTC)
+DAY = timedelta(days=1)
+DAILY = {"at": "21:00", "tz": "Asia/Tokyo"}  # noon in UTC
+RANG = "timer:main/U1/tea:1:2026-04-19T12:00:00.000Z"
 
 
 # Short, so that no test waits for a stop or for a reading of the clock. A stopped clock also falls
@@ -75,12 +77,6 @@ def database(client: Client) -> Iterator[Database[Any]]:
 @pytest.fixture
 def clock() -> HandClock:
     return HandClock()
-
-
-@pytest.fixture
-def short_limits() -> dict[str, Any]:
-    """Limits of all timers of a test, except the ones that it sets itself."""
-    return {}
 
 
 @pytest.fixture
@@ -154,16 +150,3 @@ class Gate:
     def _wait(self) -> None:
         self.came.set()
         assert self.opened.wait(20)
-
-
-@pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[str]]:
-    """The log lines that hold a text."""
-    caplog.set_level(logging.INFO)
-    for name in ("dispatcher", "jobworker", "linedesk"):
-        caplog.set_level(logging.DEBUG, logger=name)
-
-    def find(text: str) -> list[str]:
-        return [r.getMessage() for r in caplog.records if text in r.getMessage()]
-
-    return find

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from bson.datetime_ms import DatetimeMS
-from pymongo import monitoring
 from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
@@ -18,16 +17,11 @@ from dispatcher import timers as firing
 from dispatcher.metrics import TimerMetrics
 from dispatcher.timers import TimerFiring
 from linedesk.setup.collections import create_collections
-from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
-from tests.dispatcher.timers.conftest import NOON, HandClock, a_row, rung
-from tests.linedesk.store.lagging import LaggingSet, lagging_set
-
-DAY = timedelta(days=1)
-DAILY = {"at": "21:00", "tz": "Asia/Tokyo"}  # noon in UTC
-RANG = "timer:main/U1/tea:1:2026-04-19T12:00:00.000Z"
+from tests.dispatcher.timers.conftest import DAILY, DAY, NOON, RANG, HandClock, a_row, rung
+from tests.linedesk.store.lagging import LaggingSet
 
 Told = Callable[[str], list[str]]
 
@@ -242,50 +236,10 @@ def test_daily_timers_fired_by_a_clock_ahead_return_to_their_regular_time(
     assert times == ["2026-04-19T12:00:00.000Z", "2026-04-20T12:00:00.000Z"]
 
 
-class Reads(monitoring.CommandListener):
-    """Counts the keys and documents that are read."""
-
-    def __init__(self) -> None:
-        self.filters: list[Any] = []
-
-    def started(self, event: monitoring.CommandStartedEvent) -> None:
-        if event.command_name == "find":
-            self.filters.append(event.command)
-
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None: ...
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None: ...
-
-
-def test_many_waiting_timers_are_not_read(
-    database: Database[Any], clock: HandClock, mongo_uri: str
-) -> None:
-    """Each read uses the index, and examines only the rows that it returns."""
-    rows = [a_row(f"{n}", NOON + DAY, key=f"U{n}") for n in range(2000)]
-    database["schedule"].insert_many([a_row(), *rows])
-    reads = Reads()
-    with connect(mongo_uri, app_name="tests", event_listeners=[reads]) as client:
-        one = timer_firing(client[database.name], clock)
-        assert one.fire() == 1
-        assert one.fire() is None
-        assert one.next_at() == NOON + DAY
-    for asked in reads.filters:
-        find = {
-            name: asked[name]
-            for name in ("find", "filter", "sort", "limit", "projection")
-            if name in asked
-        }
-        plan = database.command("explain", find, verbosity="executionStats")["executionStats"]
-        assert plan["totalKeysExamined"] <= 2
-        assert plan["totalDocsExamined"] <= 1
-    assert len(reads.filters) == 3
-
-
 def test_a_row_is_read_before_a_lagging_majority_shows_it(
-    mongod: Any, request: pytest.FixtureRequest, clock: HandClock
+    lagging: LaggingSet, clock: HandClock
 ) -> None:
     """A majority read of a new primary may lack it, and the timer would be late."""
-    lagging: LaggingSet = lagging_set(request.config)
     database = lagging.client["timers_seen"]
     create_collections(database, capped_bytes=MEGABYTE)
     one = timer_firing(database, clock)

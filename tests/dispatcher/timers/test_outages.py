@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,60 +11,41 @@ from pymongo.database import Database
 
 from dispatcher import timers
 from dispatcher.timers import Timers
-from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE
 from tests.dispatcher.faults import failing
-from tests.dispatcher.timers.conftest import NOON, SHORT, HandClock, a_row, asleep, rung
+from tests.dispatcher.timers.conftest import (
+    DAILY,
+    NOON,
+    RANG,
+    SHORT,
+    HandClock,
+    a_row,
+    asleep,
+    rung,
+)
 from tests.waiting import eventually
 
 Told = Callable[[str], list[str]]
 
-DAILY = {"at": "21:00", "tz": "Asia/Tokyo"}  # noon in UTC
-RANG = "timer:main/U1/tea:1:2026-04-19T12:00:00.000Z"
 NEXT = "timer:main/U1/tea:1:2026-04-20T12:00:00.000Z"
-
-
-@pytest.fixture(scope="module")
-def faulty(
-    mongod: EmbeddedMongod, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[EmbeddedMongod]:
-    """A server whose answers can be made to fail by failpoints."""
-    folder: Path = tmp_path_factory.mktemp("faulty")
-    with EmbeddedMongod(folder, extra=["--setParameter", "enableTestCommands=1"]) as server:
-        yield server
-
-
-@pytest.fixture
-def admin(faulty: EmbeddedMongod) -> Iterator[Client]:
-    with connect(faulty.uri, app_name="admin") as client:
-        yield client
-
-
-@pytest.fixture
-def outages(admin: Client) -> Database[Any]:
-    admin.drop_database("outages")
-    create_collections(admin["outages"], capped_bytes=MEGABYTE)
-    return admin["outages"]
 
 
 @pytest.fixture
 def sleeper(
-    faulty: EmbeddedMongod,
-    outages: Database[Any],
+    mongo_uri: str,
+    database: Database[Any],
     clock: HandClock,
     nothing_left: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Timers]:
     """Waits for a daily timer, due once the clock is moved by a day."""
-    outages.schedule.insert_one(a_row(every=DAILY))
+    database.schedule.insert_one(a_row(every=DAILY))
     clock.move(days=-1)
     for name, value in {**SHORT, "longest_pause_seconds": 0.05}.items():
         monkeypatch.setattr(timers, name.upper(), value)
     options = {"retryReads": False, "heartbeatFrequencyMS": 500}
-    with connect(faulty.uri, app_name="timers", **options) as client:
-        one = Timers(client["outages"], lease_is_fresh=lambda: True, now=clock)
+    with connect(mongo_uri, app_name="timers", **options) as own:
+        one = Timers(own[database.name], lease_is_fresh=lambda: True, now=clock)
         one.start()
         eventually(lambda: asleep(one))
         yield one
@@ -84,28 +64,28 @@ def sleeper(
 )
 @pytest.mark.usefixtures("sleeper")
 def test_timers_outlast_a_mongodb_that_fails(
-    admin: Client, outages: Database[Any], clock: HandClock, told: Told, fault: dict[str, Any]
+    client: Client, database: Database[Any], clock: HandClock, told: Told, fault: dict[str, Any]
 ) -> None:
     commands = ["find", "insert", "update"]
-    with failing(admin, commands, appName="timers", **fault):
+    with failing(client, commands, appName="timers", **fault):
         clock.move(days=1)
         eventually(lambda: told("timers not fired, trying again"))
-        assert rung(outages) == []
-    eventually(lambda: rung(outages) == [RANG])
+        assert rung(database) == []
+    eventually(lambda: rung(database) == [RANG])
     clock.move(days=1)
-    eventually(lambda: rung(outages) == [RANG, NEXT])
+    eventually(lambda: rung(database) == [RANG, NEXT])
 
 
 @pytest.mark.parametrize("command", ["insert", "update"])
 @pytest.mark.usefixtures("sleeper")
 def test_a_write_of_unknown_outcome_is_done_again(
-    admin: Client, outages: Database[Any], clock: HandClock, told: Told, command: str
+    client: Client, database: Database[Any], clock: HandClock, told: Told, command: str
 ) -> None:
     unsure = {"code": 64, "errmsg": "waiting for replication timed out"}
-    with failing(admin, [command], times=1, appName="timers", writeConcernError=unsure):
+    with failing(client, [command], times=1, appName="timers", writeConcernError=unsure):
         clock.move(days=1)
         eventually(lambda: told("MongoDB can be used again"))
-    assert rung(outages) == [RANG]
+    assert rung(database) == [RANG]
     # Majority reads show it a moment later.
     next_at = NOON + timedelta(days=1)
-    eventually(lambda: outages.schedule.find_one()["runAt"] == next_at)
+    eventually(lambda: database.schedule.find_one()["runAt"] == next_at)

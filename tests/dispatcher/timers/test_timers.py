@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,22 +12,26 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
-from dispatcher.timers import READ_SECONDS, TimerFiring, Timers, system_now
+from dispatcher.timers import READ_SECONDS, TimerFiring, Timers
 from linedesk.setup.collections import create_collections
-from linedesk.store import timers
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.errors import AccessRefused, RecvqClosed, StoreUnavailable
-from linedesk.store.queue.guard import Guard
-from tests.dispatcher.timers.conftest import NOON, Gate, HandClock, a_row, asleep, rung
+from linedesk.store.errors import RecvqClosed
+from tests.dispatcher.timers.conftest import (
+    DAILY,
+    DAY,
+    NOON,
+    RANG,
+    Gate,
+    HandClock,
+    a_row,
+    asleep,
+    rung,
+)
 from tests.waiting import eventually
 
 Start = Callable[..., Timers]
 Told = Callable[[str], list[str]]
 Found = Database[Any]
-
-DAILY = {"at": "21:00", "tz": "Asia/Tokyo"}  # noon in UTC
-DAY = timedelta(days=1)
-RANG = "timer:main/U1/tea:1:2026-04-19T12:00:00.000Z"
 
 
 class Looks:
@@ -78,45 +81,6 @@ def test_a_timer_fires_when_it_is_due_and_not_before(
     assert row["endedAt"]
 
 
-def test_by_the_machines_clock_a_timer_fires_within_milliseconds(
-    schedule: Start, database: Found
-) -> None:
-    """bench/timers.py measures the milliseconds; this test checks that it fires by itself."""
-    due = system_now() + timedelta(seconds=0.3)
-    due -= timedelta(microseconds=due.microsecond % 1000)
-    database.schedule.insert_one(a_row(run_at=due))
-    schedule(now=system_now)
-    document = eventually(lambda: database.recvq.find_one())
-    assert timedelta(0) <= document["acceptTime"] - due < timedelta(seconds=5)
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_guard_looks_shortly_before_a_timer_is_due(
-    schedule: Start, database: Found, clock: HandClock, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
-    """So that no timer waits for it; after a failed check the insert checks again."""
-    looks, look = [], Guard.look
-
-    def counted(guard: Guard) -> None:
-        looks.append(clock.now)
-        if fails and len(looks) == 1:
-            raise StoreUnavailable("away")
-        look(guard)
-
-    monkeypatch.setattr(Guard, "look", counted)
-    clock.move(seconds=-60)
-    database.schedule.insert_one(a_row())
-    # Even on a slow machine one check serves the timer.
-    one, early = schedule(every_seconds=60.0), NOON - timedelta(seconds=0.05)
-    eventually(lambda: asleep(one))
-    assert looks == []
-    clock.now = early
-    eventually(lambda: looks == [early])
-    clock.now = NOON
-    eventually(lambda: rung(database) == [RANG])
-    assert looks == ([early, NOON] if fails else [early])
-
-
 @pytest.mark.usefixtures("quiet")
 def test_a_row_that_its_own_process_sets_fires_at_once(schedule: Start, database: Found) -> None:
     """As the jobworker's step reports it (`tests/jobworker/test_races.py`)."""
@@ -143,23 +107,6 @@ def test_a_row_typed_by_hand_fires_after_the_next_read(
     database.schedule.insert_one(a_row())
     eventually(lambda: rung(database) == [RANG])
     assert one.stalled() is None
-
-
-@pytest.mark.usefixtures("quiet")
-def test_no_other_timer_is_read_for(schedule: Start, database: Found, looks: Looks) -> None:
-    database.schedule.insert_one(a_row("first", NOON + DAY))
-    one = schedule()
-    eventually(lambda: asleep(one))
-    before = looks.ended
-    database.schedule.insert_many([a_row(f"{n}", NOON + DAY) for n in range(20)])
-    for due_at in (NOON + DAY, None, NOON + 2 * DAY):
-        one.set(due_at)
-    assert asleep(one)
-    # Nor for an earlier one, before its time.
-    database.schedule.insert_one(a_row("sooner", NOON + DAY / 2))
-    one.set(NOON + DAY / 2)
-    eventually(lambda: asleep(one) and one._due_at == NOON + DAY / 2)
-    assert looks.ended == before
 
 
 @pytest.mark.usefixtures("quiet")
@@ -201,31 +148,7 @@ def test_daily_timers_continue_after_missed_times(
     assert rung(database) == [RANG, "timer:main/U1/tea:1:2026-04-23T12:00:00.000Z"]
 
 
-def test_many_timers_due_at_once_fire_in_batches_each_once(
-    schedule: Start, database: Found
-) -> None:
-    rows = [a_row(f"{n}", NOON - timedelta(milliseconds=n), key=f"U{n}") for n in range(1100)]
-    database.schedule.insert_many(rows)
-    schedule()
-    eventually(lambda: not database.schedule.count_documents({"runAt": {"$ne": None}}))
-    found = rung(database)
-    assert len(found) == len(set(found)) == 1100
-    assert [name.split("/")[1] for name in found] == [f"U{n}" for n in reversed(range(1100))]
-
-
 # The clock.
-
-
-@pytest.mark.usefixtures("quiet")
-def test_a_moved_clock_is_read_at_once_after_a_wake(
-    schedule: Start, database: Found, clock: HandClock
-) -> None:
-    database.schedule.insert_one(a_row(run_at=NOON + DAY))
-    one = schedule()
-    eventually(lambda: asleep(one))
-    clock.move(days=1)
-    one.wake()
-    eventually(lambda: rung(database))
 
 
 def test_a_clock_that_is_set_back_makes_it_wait_longer_and_daily_timers_come_back(
@@ -248,15 +171,6 @@ def test_a_clock_that_is_set_back_makes_it_wait_longer_and_daily_timers_come_bac
     clock.move(days=3)
     eventually(lambda: len(rung(database)) == 4)
     assert len(set(rung(database))) == 4
-
-
-def test_daily_timers_come_back_also_where_the_clock_was_set_right_while_nothing_ran(
-    schedule: Start, database: Found
-) -> None:
-    row = a_row(every=DAILY, run_at=NOON + 9 * DAY, rang=NOON + DAY)
-    database.schedule.insert_one(row)
-    schedule()
-    eventually(lambda: database.schedule.find_one()["runAt"] == NOON + 2 * DAY)
 
 
 # Its waits.
@@ -286,24 +200,6 @@ def test_a_closed_recvq_is_waited_for_and_said_once(
     open_.set()
     eventually(lambda: len(rung(database)) == 10)
     eventually(lambda: told("MongoDB can be used again"))
-
-
-def test_a_zone_that_cannot_be_read_for_a_moment_is_waited_for(
-    schedule: Start, database: Found, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As with too many open files: no daily timer is set aside for it."""
-
-    def no_file(name: str) -> Any:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    database.schedule.insert_one(a_row(every=DAILY))
-    with monkeypatch.context() as patched:
-        patched.setattr(timers, "ZoneInfo", no_file)
-        schedule(longest_pause_seconds=0.01)
-        eventually(lambda: told("timers not fired, trying again"))
-        assert rung(database) == []
-    eventually(lambda: rung(database) == [RANG])
-    eventually(lambda: database.schedule.find_one()["runAt"] == NOON + DAY)
 
 
 def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
@@ -340,15 +236,6 @@ def test_without_the_lease_nothing_fires(
         )
     )
     assert rung(database) == [RANG]
-
-
-def test_a_wrong_password_ends_the_thread_since_only_a_new_process_reads_another(
-    database: Found,
-) -> None:
-    one = Timers(database, lease_is_fresh=lambda: True)
-    assert one._failed(AccessRefused(13)) > 0
-    with pytest.raises(AccessRefused):
-        one._failed(AccessRefused(18))
 
 
 # Two of them.
