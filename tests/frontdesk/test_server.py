@@ -141,54 +141,6 @@ def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer() -> N
     in_loop(scenario)
 
 
-def test_without_connections_a_stop_does_not_linger() -> None:
-    async def scenario() -> None:
-        async with running(limits={"linger_seconds": 60.0}) as desk:
-            line = await desk.connect()
-            assert (await line.post()).status == 200
-            line.writer.close()
-            async with asyncio.timeout(10):
-                await desk.stop()
-
-    in_loop(scenario)
-
-
-def test_an_accepted_silent_connection_is_served_after_the_last_accept() -> None:
-    limits = {"linger_seconds": 0.0, "silent_seconds": 10.0}
-
-    async def scenario() -> None:
-        async with running(limits=limits) as desk:
-            whole, half = await desk.connect(), await desk.connect()
-            await desk.reach(lambda: len(desk.server.server_state.connections) == 2)
-            half.send(request()[:20])
-            stop = asyncio.create_task(desk.stop())
-            await desk.reach(lambda: not accepts(desk))
-            whole.send(request())
-            half.send(request()[20:])
-            for line in (whole, half):
-                answer = await line.answer()
-                assert (answer.status, answer.headers["connection"]) == (200, "close")
-            await stop
-
-    in_loop(scenario)
-
-
-def test_a_connection_after_the_last_accept_waits_for_the_successor() -> None:
-    async def scenario() -> None:
-        async with running() as desk:
-            await desk.stop()
-            # No reset, since a copy of the socket is open; the kernel takes the request, too.
-            line = await desk.connect()
-            line.send(request())
-            successor = Running(desk.kept.dup())
-            assert (await line.answer()).status == 200
-            line.writer.close()
-            await successor.stop()
-            successor.close()
-
-    in_loop(scenario)
-
-
 def test_neither_the_silent_nor_the_half_nor_the_deaf_hold_up_the_end() -> None:
     limits = {"silent_seconds": 0.1, "drain_seconds": 0.1}
 
