@@ -99,27 +99,6 @@ def test_rights_that_were_changed_by_hand_are_set_again(
     assert row["read"] == r"^linedesk\.worker\."
 
 
-def test_a_second_linedesk_has_users_of_its_own(
-    shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
-) -> None:
-    where = f"amqp://127.0.0.1:{shared_rabbitmq.port}/second"
-    assert init(shared_rabbitmq, tmp_path / "second", AMQP_URL=where).exit_code == 0
-    for url in (*urls.values(), *read(tmp_path / "second").values()):
-        with channel(url):
-            pass
-
-
-def test_a_password_of_ones_own_is_kept_whatever_is_in_it(
-    shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
-) -> None:
-    chosen = urls["worker"].replace(password(urls["worker"]), "a%2Fb%40c")
-    (tmp_path / "worker" / "AMQP_URL").write_text(chosen)
-    assert init(shared_rabbitmq, tmp_path).exit_code == 0
-    assert read(tmp_path)["worker"] == chosen
-    with channel(chosen):
-        pass
-
-
 def test_new_passwords_close_the_old_ones_out(
     shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
 ) -> None:
@@ -202,22 +181,3 @@ def test_without_rabbitmqctl_the_definitions_are_left_for_rabbitmqs_machine(
     shared_rabbitmq.control("import_definitions", str(file))
     again = init(shared_rabbitmq, tmp_path, PATH="/nowhere")
     assert again.exit_code == 0, again.output
-
-
-def test_a_rabbitmq_elsewhere_is_not_the_one_of_this_machine(
-    shared_rabbitmq: RabbitMQ, tmp_path: Path
-) -> None:
-    answer = init(shared_rabbitmq, tmp_path, AMQP_URL="amqp://127.0.0.1:1/bots")
-    assert answer.exit_code == 78
-    assert "refuses the user bots-dispatcher" in answer.output
-    wrong = init(shared_rabbitmq, tmp_path, RABBITMQ_NODENAME="none@localhost")
-    assert wrong.exit_code == 78
-    assert "rabbitmqctl import_definitions ended with exit code 69" in wrong.output
-
-
-def test_a_file_that_holds_no_url_is_named(shared_rabbitmq: RabbitMQ, tmp_path: Path) -> None:
-    (tmp_path / "worker").mkdir()
-    (tmp_path / "worker" / "AMQP_URL").write_text("http://x\n")
-    answer = init(shared_rabbitmq, tmp_path)
-    assert answer.exit_code == 78
-    assert f"{tmp_path}/worker/AMQP_URL contains no URL of RabbitMQ" in answer.output
