@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 import select
 import socket
@@ -400,43 +399,6 @@ async def _ask(
     return int(head.split()[1]), time.monotonic() - started
 
 
-async def _lag(worst: list[float]) -> None:
-    """Notes how late this side of the connections runs itself, on a busy machine."""
-    while True:
-        before = time.monotonic()
-        await asyncio.sleep(0.01)
-        worst.append(time.monotonic() - before)
-
-
-async def _flood(port: int, requests: list[bytes]) -> tuple[list[tuple[int, float]], float]:
-    """All at once, each on a connection that is open already; the answers, and the own lag."""
-    lines = [await asyncio.open_connection("127.0.0.1", port) for _ in requests]
-    asks = [_ask(*line, data) for line, data in zip(lines, requests, strict=True)]
-    lags = [0.0]
-    watch = asyncio.create_task(_lag(lags))
-    try:
-        return await asyncio.wait_for(asyncio.gather(*asks), 30), max(lags)
-    finally:
-        watch.cancel()
-        for _, writer in lines:
-            writer.close()
-
-
 def _request(*event_ids: str) -> bytes:
     body = webhook(*map(text_event, event_ids))
     return signed_head(body, f"Content-Length: {len(body)}") + body
-
-
-def test_a_flood_beyond_capacity_is_answered_early_and_correctly(
-    desk: DeskProcess, recvq: Any
-) -> None:
-    prefix = uuid.uuid4().hex
-    event_ids = [f"{prefix}-{number}" for number in range(1_500)]
-    answers, lag = asyncio.run(_flood(desk.port, [_request(event_id) for event_id in event_ids]))
-    assert {status for status, _ in answers} <= {200, 503}
-    assert max(seconds for _, seconds in answers) < LINES_PATIENCE_SECONDS + 2 * lag
-    accepted = {e for e, (status, _) in zip(event_ids, answers, strict=True) if status == 200}
-    stored = {d["eventId"] for d in recvq.find({"eventId": {"$regex": f"^{prefix}"}})}
-    assert accepted <= stored
-    eventually(lambda: desk.post(text_event(uuid.uuid4().hex)).status == 200)
-    assert json.loads(desk.ask("GET", "/readyz").body)["status"] == "ready"

@@ -177,10 +177,6 @@ async def test_requests_that_arrive_meanwhile_share_the_next_insert(
     assert insert.entered.empty()
 
 
-# Beyond the waits of any test: an insert that had to wait this long is not seen.
-FOR_EVER = {"GATHER_SECONDS": 10 * WAIT_SECONDS}
-
-
 async def insert_together(store: GroupCommit, insert: Held, count: int) -> list[asyncio.Task[int]]:
     """An insert of this many requests is under way, which the test has to let go."""
     first = await ask(store, "first")
@@ -202,32 +198,6 @@ async def gathering(store: GroupCommit, insert: Held, *names: str) -> list[async
         await asyncio.sleep(0)
     assert insert.entered.empty()
     return tasks
-
-
-def test_clients_answered_by_a_large_group_are_awaited_and_share_one_insert() -> None:
-    async def scenario(store: GroupCommit, insert: Held) -> None:
-        eight = await gathering(store, insert, *"abcdefgh")
-        # Nine tenths of ten are enough.
-        ninth = await ask(store, "i")
-        assert await insert.group() == list("abcdefghi")
-        insert.let_go()
-        assert await asyncio.gather(*eight, ninth) == [0] * 9
-
-    asyncio.run(_play(scenario, **FOR_EVER))
-
-
-@pytest.mark.parametrize("count", [1, 4])
-def test_after_a_small_group_a_lone_request_does_not_wait(count: int) -> None:
-    async def scenario(store: GroupCommit, insert: Held) -> None:
-        tasks = await insert_together(store, insert, count)
-        insert.let_go()
-        await asyncio.gather(*tasks)
-        lone = await ask(store, "lone")
-        assert await insert.group() == ["lone"]
-        insert.let_go()
-        assert await lone == 0
-
-    asyncio.run(_play(scenario, **FOR_EVER))
 
 
 def test_those_that_do_not_come_again_are_awaited_for_a_moment_and_only_once() -> None:
@@ -259,19 +229,6 @@ def test_no_request_is_awaited_after_a_moment_without_any() -> None:
         assert await lone == 0
 
     asyncio.run(_play(scenario))
-
-
-def test_closing_while_more_are_awaited_stores_what_waits() -> None:
-    async def scenario(store: GroupCommit, insert: Held) -> None:
-        tasks = await gathering(store, insert, "a", "b")
-        closing = asyncio.create_task(store.close())
-        assert await insert.group() == ["a", "b"]
-        insert.let_go()
-        assert await asyncio.gather(*tasks) == [0, 0]
-        await closing
-        assert not store.dead
-
-    asyncio.run(_play(scenario, **FOR_EVER))
 
 
 @with_store
@@ -324,35 +281,6 @@ async def _ended(store: GroupCommit) -> None:
         await asyncio.sleep(0)
 
 
-def test_after_a_failure_everything_is_refused_until_a_probe_succeeds() -> None:
-    async def scenario() -> None:
-        insert, probe = Held(), Held()
-        store = over(insert, probe)
-        probe.let_go()
-        await store.open()
-        await probe.arguments()
-        failing = await ask(store, "a")
-        await insert.group()
-        insert.let_go(NotStored("away"))
-        with pytest.raises(NotStored, match="away"):
-            await failing
-        for reason in ("still away", "no recvq"):
-            await probe.arguments()
-            probe.let_go(NotStored(reason))
-            # The next probe begins only after this one was taken notice of.
-        await probe.arguments()
-        with pytest.raises(NotStored, match="no recvq"):
-            await store.store([document("b")], deadline=soon())
-        probe.let_go()
-        stored = asyncio.create_task(_until_stored(store, "c"))
-        assert await insert.group() == ["c"]
-        insert.let_go()
-        assert await stored == 0
-        await store.close()
-
-    asyncio.run(scenario())
-
-
 @pytest.mark.parametrize(("bound", "most"), [("MOST_DOCUMENTS", 3), ("MOST_BYTES", 3 * 300)])
 def test_beyond_its_bounds_a_request_is_refused_at_once(
     monkeypatch: pytest.MonkeyPatch, bound: str, most: int
@@ -379,29 +307,6 @@ def test_beyond_its_bounds_a_request_is_refused_at_once(
         insert.let_go()
         assert [await under_way, await waiting, await again] == [0, 0, 0]
         await store.close()
-
-    asyncio.run(scenario())
-
-
-def test_closing_during_an_insert_finishes_and_answers_what_waits() -> None:
-    async def scenario() -> None:
-        insert = Held()
-        store = over(insert)
-        await store.open()
-        under_way = await ask(store, "a")
-        await insert.group()
-        waiting = await ask(store, "b")
-        closing = asyncio.create_task(store.close())
-        await asyncio.sleep(0)
-        with pytest.raises(NotStored, match="stopping"):
-            await store.store([document("c")], deadline=soon())
-        insert.let_go()
-        assert await insert.group() == ["b"]
-        insert.let_go()
-        assert [await under_way, await waiting] == [0, 0]
-        await closing
-        assert not store.dead
-        assert store.unavailable == "stopping; stopping"
 
     asyncio.run(scenario())
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 import urllib.request
-from contextlib import ExitStack, closing
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -152,31 +152,3 @@ def test_its_row_equals_the_metrics_and_blocks_no_work(
             while time.monotonic() - began < 1.2:
                 assert desk.post(text_event("01C")).status == 200
             assert desk.stop() == 0
-
-
-def test_front_desks_that_share_a_port_have_each_a_port_of_metrics(
-    database: Database[Any], mongo_uri: str, tmp_path: Path
-) -> None:
-    port, metrics_ports = free_port(), (free_port(), free_port())
-    with ExitStack() as ended:
-        desks = [
-            ended.enter_context(
-                DeskProcess(
-                    uri=mongo_uri,
-                    database=database.name,
-                    port=port,
-                    arguments=["--share-port"],
-                    SPOOL_PATH=str(tmp_path / "spool.db"),
-                    FRONTDESK_METRICS_PORT=str(metrics_port),
-                )
-            )
-            for metrics_port in metrics_ports
-        ]
-        for desk in desks:
-            desk.wait_for_line("metrics served")
-        for number in range(40):
-            assert desks[0].post(text_event(f"{number}")).status == 200
-        told = [scraped(one)["linedesk_accepted_events_total"] for one in metrics_ports]
-        assert told == [desk.log.count("accepted events=1") for desk in desks]
-        assert sum(told) == 40
-        assert all(told)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -21,7 +20,6 @@ from tests.frontdesk.desk import (
     SECRET,
     Answer,
     DeskProcess,
-    in_threads,
     read_answer,
     signed_head,
     text_event,
@@ -120,41 +118,6 @@ def test_events_without_an_id_are_all_stored(desk: DeskProcess, recvq: Any, even
     assert not any("eventId" in d for d in stored)
 
 
-def test_an_event_that_cannot_be_stored_does_no_harm_to_others_sent_at_the_same_time(
-    desk: DeskProcess, recvq: Any, event_id: str
-) -> None:
-    bad = [
-        b'{"events":[{"a":99999999999999999999}]}',
-        b'{"events":[{"a\\u0000b":1}]}',
-        b'{"events":[' + b'{"a":' * 170 + b"1" + b"}" * 170 + b"]}",
-        b'{"events":[{"webhookEventId":"' + b"x" * 60_000 + b'"}]}',
-    ]
-
-    def post(number: int) -> None:
-        if number % 2:
-            assert desk.post(text_event(f"{event_id}-{number}")).status == 200
-        else:
-            assert desk.post_bytes(bad[number // 2 % len(bad)]).status in (200, 400)
-
-    in_threads(16, post)
-    assert recvq.count_documents({"eventId": {"$regex": f"^{event_id}"}}) == 8
-
-
-def test_accept_time_is_when_the_request_arrived_and_not_when_its_body_was_complete(
-    desk: DeskProcess, recvq: Any, event_id: str
-) -> None:
-    body = webhook(text_event(event_id))
-    with desk.raw() as line:
-        line.sendall(signed_head(body, f"Content-Length: {len(body)}"))
-        # The head has to reach the front desk well before the body; nothing shows when it has.
-        threading.Event().wait(0.3)
-        completed = datetime.now(UTC)
-        line.sendall(body)
-        assert read_answer(line).status == 200
-    waited = completed - recvq.find_one({"eventId": event_id})["acceptTime"]
-    assert timedelta(seconds=0.2) < waited < timedelta(seconds=0.9)
-
-
 # --- refusals ---------------------------------------------------------------------------------
 
 
@@ -201,27 +164,9 @@ def test_two_signatures_are_refused_even_if_one_is_right(
     assert recvq.count_documents({"eventId": event_id}) == 0
 
 
-def test_one_bad_event_refuses_the_good_ones_beside_it_too(
-    desk: DeskProcess, recvq: Any, event_id: str
-) -> None:
-    good = json.dumps(text_event(event_id)).encode()
-    answer = desk.post_bytes(b'{"events":[' + good + b',{"a":99999999999999999999}]}')
-    refused_with(answer, 400)
-    assert recvq.count_documents({"eventId": event_id}) == 0
-
-
 def test_a_body_over_the_limit_is_413(desk: DeskProcess, recvq: Any, event_id: str) -> None:
     refused_with(desk.post(text_event(event_id, "x" * LIMIT)), 413)
     assert recvq.count_documents({"eventId": event_id}) == 0
-
-
-def test_health_and_readiness_answer_get_and_head(desk: DeskProcess) -> None:
-    for path in ("/healthz", "/readyz"):
-        assert desk.ask("GET", path).status == 200
-        assert desk.ask("HEAD", path).status == 200
-    # Its folder does not exist.
-    warning = "no spool: the spool cannot be opened: see SPOOL_PATH"
-    assert json.loads(desk.ask("GET", "/readyz").body) == {"status": "ready", "warning": warning}
 
 
 def test_neither_message_nor_signature_nor_secret_reaches_the_log(

@@ -28,31 +28,6 @@ class Spooling:
     no_spool: str | None = None
 
 
-def test_it_is_ready_once_it_listens_and_then_reports_figures_each_second() -> None:
-    async def scenario() -> None:
-        async with running() as desk:
-            assert desk.service.words[0][0] == "ready"
-            line = await desk.connect()
-            assert (await line.post()).status == 200
-            line.send(b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
-            assert (await line.answer()).status == 401
-            desk.figures.watch_spool(Spooling(), max_bytes=1)
-            desk.store.trouble = "MongoDB away since 14:02"
-            await desk.reach(lambda: "1,204" in desk.service.last("alive"))
-            status = desk.service.last("alive")
-            assert status.startswith("MongoDB away since 14:02 · 1 events accepted · ")
-            assert status.endswith("/s · 1 requests refused · spool 1,204 documents")
-            assert desk.server.tell()["state"] == "working"
-            desk.store.unavailable = "neither store works"
-            assert desk.server.tell()["state"] == "waiting"
-            await desk.stop()
-            told = desk.service.last("stopping")
-            assert told
-            assert desk.server.tell()["state"] == "stopping"
-
-    in_loop(scenario)
-
-
 def test_while_a_thread_hangs_it_says_so_instead_of_being_alive() -> None:
     async def scenario() -> None:
         async with running() as desk:

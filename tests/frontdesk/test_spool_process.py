@@ -459,18 +459,6 @@ def test_mongodb_frozen_under_load_costs_no_event_no_order_and_no_late_answer(
     assert_all_there(shared.database, load.accepted)
 
 
-def test_a_locked_spool_is_503_in_time_with_the_reason(shared: Shared) -> None:
-    desk = shared.desk
-    with closing(sqlite3.connect(shared.path, isolation_level=None)) as holder:
-        holder.execute("BEGIN IMMEDIATE")
-        assert post_in_time(desk, event("L", 0), REFUSED_SECONDS).status == 200
-        shared.gate.shut()
-        answer = post_in_time(desk, event("L", 1), REFUSED_SECONDS)
-        assert (answer.status, "locked" in answer.error) == (503, True)
-    eventually(lambda: ready(desk)[0] == 200)
-    assert post_in_time(desk, event("L", 2), SPOOLED_SECONDS).status == 200
-
-
 def test_an_unsend_empties_what_the_spool_holds_of_its_message(shared: Shared) -> None:
     waits = shared.desk.log.count("spool waits")
     shared.gate.shut()

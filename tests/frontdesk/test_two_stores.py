@@ -15,7 +15,6 @@ import pytest
 from frontdesk import group_commit, store_choice
 from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.group_commit import GroupCommit
-from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool, SpoolContents
 from tests.frontdesk.test_group_commit import FAST_SECONDS, Calls, Held
@@ -212,23 +211,6 @@ async def test_a_request_on_its_way_to_the_spool_is_not_overtaken(scene: Scene) 
 
 
 @scene
-async def test_where_neither_store_works_each_says_why_within_the_time(scene: Scene) -> None:
-    def full(documents: Sequence[Any]) -> None:
-        raise SpoolUnavailable("the spool's disk is full")
-
-    scene.patch.setattr(scene.writer, "append", full)
-    scene.patch.setattr(scene.writer, "probe", lambda: full(()))
-    failing = await scene.ask("A-1")
-    await scene.inserted()
-    scene.insert.let_go(NotStored("MongoDB does not answer"))
-    with pytest.raises(NotStored, match="disk is full"):
-        await failing
-    with pytest.raises(NotStored, match="MongoDB does not answer; the spool's disk is full"):
-        await (await scene.ask("A-2"))
-    assert scene.store.unavailable == "MongoDB does not answer; the spool's disk is full"
-
-
-@scene
 async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
     scene.patch.setattr(store_choice, "SPOOL_SECONDS", 0.2)
     append = Held()
@@ -240,30 +222,6 @@ async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
         await task
     assert time.monotonic() - started < 1.5
     append.let_go()
-
-
-@scene
-async def test_a_spool_that_cannot_be_read_stops_no_insert_unless_it_held_documents(
-    scene: Scene,
-) -> None:
-    def unreadable(connection: Any) -> None:
-        raise SpoolUnavailable("the spool's disk fails")
-
-    scene.patch.setattr("linedesk.store.spool.spool.UNREADABLE_SECONDS", 0.0)
-    reader = scene.reader
-    whole = reader._look_whether_empty
-    scene.patch.setattr(reader, "_look_whether_empty", unreadable)
-    task = await scene.ask("A-1")
-    assert await scene.inserted() == ["A-1"]
-    scene.insert.let_go()
-    assert await task == 0
-
-    scene.patch.setattr(reader, "_look_whether_empty", whole)
-    await another_process_spools(scene, "B-1")
-    assert await (await scene.ask("B-2")) == 0
-    scene.patch.setattr(reader, "_look_whether_empty", unreadable)
-    assert await (await scene.ask("C-1")) == 0
-    assert scene.spooled() == ["B-1", "B-2", "C-1"]
 
 
 @scene

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -81,15 +80,6 @@ def test_messages_that_follow_each_other_are_handled_together(room: Rooms, sim: 
     (call,) = [one for one in sim.calls if one.chat_id == user.user_id]
     assert call.endpoint == "reply"
     assert call.body["replyToken"] == documents[-1]["event"]["replyToken"], "it lives longest"
-
-
-def test_the_wait_goes_by_the_time_of_acceptance(room: Rooms, sim: Sim) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(gather=20.0)
-    desk = room(gatherer.bot)
-    ago = datetime.now(UTC) - timedelta(seconds=19.8)
-    desk.put(sim.drafts.text(user, "待たせない"), accepted=ago)
-    desk.until_quiet()
-    assert gatherer.seen == [["待たせない"]]
 
 
 def test_as_many_as_may_be_together_are_handled_at_once(room: Rooms, sim: Sim) -> None:
@@ -203,29 +193,6 @@ def runs_of(desk: Room) -> list[Document]:
 
 
 # Handlers that fail.
-
-
-def test_another_try_gets_the_same_messages(room: Rooms, sim: Sim) -> None:
-    """Later messages are not among them: a message that makes the handler fail does not take more
-    along with each try.
-    """
-    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.2)
-    desk = room(gatherer.bot)
-    gatherer.fails = 1
-    late = threading.Event()
-
-    def handle(events: list[MessageEvent], talk: Talk) -> None:
-        gatherer.answer(events, talk)
-        late.set()
-
-    gatherer.act = handle
-    say(desk, user, "一", "二")
-    eventually(lambda: gatherer.seen)
-    say(desk, user, "三")
-    assert late.wait(15)
-    desk.until_quiet()
-    assert gatherer.seen == [["一", "二"], ["一", "二"], ["三"]]
-    assert texts(sim, user) == ["一、二", "三"]
 
 
 def test_each_of_those_given_up_becomes_a_dead_letter_of_its_own(room: Rooms, sim: Sim) -> None:

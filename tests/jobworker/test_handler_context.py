@@ -177,25 +177,6 @@ def test_an_abandoned_handler_s_decision_beside_the_next_run_is_discarded(
 # Failures.
 
 
-def test_a_message_that_line_would_refuse_is_given_up_at_once(room: Rooms, sim: Sim) -> None:
-    user, runs = sim.add_user("花子"), []
-
-    def handler(event: Any, talk: Talk) -> None:
-        runs.append(1)
-        if text_of(talk) == "bad":
-            talk.reply("a", "b", "c", "d", "e", "f")
-        talk.reply(text_of(talk))
-
-    desk = room(a_bot(handler), tries=50)
-    desk.says(user, "bad")
-    desk.says(user, "次")
-    desk.until_quiet()
-    (letter,) = eventually(desk.letters)
-    assert (explained(letter), letter["attempts"]) == ("handler: BotError: too many messages", 1)
-    assert texts(sim, user) == ["次"]
-    assert len(runs) == 2
-
-
 # Condemned events.
 
 

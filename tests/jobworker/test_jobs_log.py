@@ -14,10 +14,8 @@ from jobworker.bot.talk import Talk
 from linedesk import Bot
 from linedesk.store.documents import Document
 from linesim import Sim
-from tests.jobworker.test_handler_context import abandon
 from tests.jobworker.worker_harness import Room
 from tests.rows import rows_of
-from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
 
@@ -90,19 +88,3 @@ def test_each_try_of_a_failing_handler_has_its_row(room: Rooms, sim: Sim) -> Non
     desk.until_quiet()
     # The last one was recorded as a dead letter by the same run.
     assert outcomes(desk) == [("failed", 1, 0, "KeyError"), ("failed", 2, 1, "KeyError")]
-
-
-def test_an_abandoned_handler_has_one_row_whatever_it_comes_to(room: Rooms, sim: Sim) -> None:
-    waits = Waits()
-    desk = room(a_bot(waits))
-    desk.says(sim.add_user("花子"), "待")
-    assert waits.entered.wait(10)
-    assert abandon(desk) == 1
-    waits.go_on.set()
-    desk.until_quiet()
-    eventually(lambda: not desk.pool.threads.abandoned())
-    assert outcomes(desk) == [("timeout", 1, 0, None), ("recorded", 2, 1, None)]
-    found = desk.figures()
-    assert found["failedHandlers"] == {"error": 0, "timeout": 1}
-    assert found["handlerSeconds"]["count"] == 2
-    assert found["waitSeconds"]["count"] == 1

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import linebot.v3
 import pytest
-from linebot.v3.webhooks import FollowEvent
 from prometheus_client import CollectorRegistry, generate_latest
 
 from jobworker.bot.talk import Talk
 from jobworker.line.gate import Gate
 from jobworker.line.gate_order import Standing, Ticket
-from jobworker.metrics import OTHER, endpoint_of
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.operate.text import known
@@ -36,7 +30,6 @@ Rooms = Callable[..., Room]
 PUSH, REPLY = "/v2/bot/message/push", "/v2/bot/message/reply"
 PROFILE = "/v2/bot/profile/{}"
 SECRET_WORDS = "秘密の言葉"
-SDK_PATH = re.compile(r"['\"](/v2/bot/[^'\"]+)['\"]")
 
 
 def figures_of(registry: CollectorRegistry) -> Document:
@@ -106,87 +99,13 @@ def test_an_answer_is_counted_all_the_way_and_names_no_user(room: Rooms, sim: Si
         assert user.user_id not in str(row)
 
 
-def test_sends_that_travel_together_are_one_call_and_cost_what_line_counts(
-    room: Rooms, sim: Sim
-) -> None:
-    desk = room(a_bot())
-    user = sim.add_user("花子")
-    with busy(desk.desk.gate):
-        for number in range(4):
-            desk.says(user, f"{number}")
-        desk.until_decided()
-        eventually(lambda: desk.figures()["gateClassWaiting"]["api"]["live"] == 1)
-        assert desk.figures()["gateClassLongestSeconds"]["api"]["live"] > 0
-    desk.until_quiet()
-    found = desk.figures()
-    assert found["callSends"][REPLY] == {"count": 1, "sum": 4.0}
-    assert found["countedMessages"] == {"push": 0, "multicast": 0, "group": 0}
-    assert found["gateClassWaiting"]["api"] == {"live": 0, "chat": 0, "other": 0, "idle": 0}
-    lately = MetricsSnapshots(desk.registry).take().lately["callSends"][REPLY]
-    assert (lately["count"], lately["sum"]) == (1, 4.0)
-
-
 # Calls of LINE by their end points.
-
-
-def sdk_paths() -> set[str]:
-    """The templates of all paths that line-bot-sdk calls."""
-    files = Path(linebot.v3.__file__).parent.rglob("api/*.py")
-    return {path for file in files for path in SDK_PATH.findall(file.read_text("utf-8"))}
-
-
-def test_every_end_point_of_the_messaging_api_has_a_label_of_its_own() -> None:
-    paths = sdk_paths()
-    assert "/v2/bot/profile/{userId}" in paths
-    assert [path for path in paths if endpoint_of(path) == OTHER] == []
-    assert endpoint_of("/v2/bot/profile/{userId}") == endpoint_of(PROFILE) == PROFILE
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v2/bot/profile/U" + "1" * 32,
-        "/v2/bot/richmenu/alias/main-menu",
-        "/v2/bot/message/push?to=U1",
-        "/v2/oauth/accessToken",
-        "/elsewhere",
-        "",
-    ],
-)
-def test_a_path_with_an_id_in_it_makes_no_series(path: str) -> None:
-    assert endpoint_of(path) == OTHER
 
 
 # The gate.
 
 
 # Why sends wait.
-
-
-def test_a_send_at_the_gate_reports_its_class_and_what_goes_first(room: Rooms, sim: Sim) -> None:
-    bot = a_bot()
-
-    @bot.add(FollowEvent)
-    def greet(event: Any, talk: Talk) -> None:
-        talk.push("ようこそ")
-
-    desk = room(bot)
-    first, second, third = (sim.add_user(name) for name in ("花子", "太郎", "次郎"))
-    behind = {first.user_id: 2, second.user_id: 0, third.user_id: 0}
-    told = {key: {"code": "gate", "behind": count} for key, count in behind.items()}
-    with busy(desk.desk.gate):
-        desk.send(sim.drafts.follow(first))
-        for user in (second, third):
-            desk.says(user, "?")
-        eventually(lambda: {row["key"]: row["why"] for row in desk.desk.waiting()} == told)
-        # Since the arrival of the first event, and not since an answer was decided.
-        oldest = desk.desk.outbox.boxes.oldest_seconds()
-        since = min(row["since"] for row in desk.desk.waiting())
-        assert 0 < oldest <= (datetime.now(UTC) - since).total_seconds() + 0.001
-        assert {row["sends"] for row in desk.desk.waiting()} == {1}
-    desk.until_quiet()
-    assert desk.desk.waiting() == []
-    assert desk.desk.outbox.boxes.oldest_seconds() == 0
 
 
 # Pauses are drawn between nothing and the first one, so none ends within the test.

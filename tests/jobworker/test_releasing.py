@@ -14,11 +14,9 @@ from jobworker.bot.talk import Talk
 from jobworker.line.client import LineClient
 from jobworker.sending.conversation_outbox import CallState, ConversationOutbox, SendLimits
 from linedesk import Bot
-from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.records.effects import unproved_try
 from linedesk.store.records.letters import RELEASED, Cause
 from linesim import Sim
-from tests.jobworker.test_jobs_log import written
 from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
 
@@ -233,35 +231,3 @@ def test_only_the_first_send_of_a_conversation_is_given_up(room: Rooms, sim: Sim
 
 
 # Events.
-
-
-def test_a_handler_that_hangs_is_given_up_with_the_place_where_it_hung(
-    room: Rooms, sim: Sim
-) -> None:
-    bot, entered, gate = Bot(), threading.Event(), threading.Event()
-
-    @bot.default()
-    def hang(event: Any, talk: Talk) -> None:
-        if talk.raw["message"]["text"] == "止":
-            entered.set()
-            gate.wait(30)
-        talk.push(talk.raw["message"]["text"])
-
-    user = sim.add_user("花子")
-    one = room(bot)
-    stuck = one.says(user, "止")
-    one.says(user, "次")
-    assert entered.wait(15)
-    one.pool.obey(Pauses((Pause(Scope(CHANNEL, user.user_id)),)))
-    eventually(lambda: not one.pool.give_up(CHANNEL, user.user_id, stuck["eventId"]))
-    (letter,) = eventually(one.letters)
-    assert (letter["_id"], Cause.of(letter), letter["attempts"]) == (stuck["eventId"], RELEASED, 1)
-    assert "in hang" in letter["traceback"]
-    assert one.unfinished == 1
-    one.pool.obey(NO_PAUSES)
-    one.until_quiet()
-    gate.set()
-    eventually(lambda: not one.pool.threads.abandoned())
-    assert texts(sim, user) == ["次"]
-    rows = [row for row in written(one) if row["eventId"] == stuck["eventId"]]
-    assert [(row["outcome"], row["attempt"]) for row in rows] == [("timeout", 1), ("recorded", 1)]

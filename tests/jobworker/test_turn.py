@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,7 +21,6 @@ from linebot.v3.webhooks import MessageEvent, PostbackEvent, TextMessageContent
 
 from dispatcher.conversations.mailbox import Following, GiveUp, HandlerCall, JobResult, Wait
 from jobworker.bot.talk import Talk
-from jobworker.handler_retry import RetryLimits
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
@@ -193,23 +191,6 @@ def test_a_secret_reaches_the_handler_and_no_dead_letter(room: Rooms, sim: Sim) 
     assert all("w3atherkey" not in str(row) for row in desk.database.conversations.find())
 
 
-def test_a_failing_key_waits_without_a_thread(room: Rooms, sim: Sim) -> None:
-    neighbour = sim.add_user("太郎")
-
-    def handler(event: Any, talk: Talk) -> None:
-        if talk.raw["message"]["text"] == "毒":
-            raise ValueError
-        echo(talk)
-
-    limits = RetryLimits(first_pause_seconds=3600.0, longest_pause_seconds=3600.0)
-    desk = room(a_bot(handler), threads=3, retry_limits=limits)
-    for n in range(10):
-        desk.says(sim.add_user(str(n)), "毒")
-    desk.says(neighbour, "隣")
-    sim.wait_for(lambda: sim.answers(neighbour))
-    assert desk.letters() == []
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -275,17 +256,6 @@ def test_data_that_cannot_be_stored_is_the_handler_s_failure_and_not_the_process
 
 
 # State and data.
-
-
-def test_friendship_is_known_without_the_bot_s_doing(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子", friend=False)
-    desk = room(Bot())
-    desk.send(sim.drafts.follow(user))
-    desk.until_quiet()
-    assert desk.conversation(user.user_id)["friend"] is True
-    desk.send(sim.drafts.unfollow(user))
-    desk.until_quiet()
-    assert desk.conversation(user.user_id)["friend"] is False
 
 
 # Events of other kinds.
@@ -534,27 +504,6 @@ def test_texts_and_tokens_are_in_no_log(
     assert "called LINE" in caplog.text
     for secret in ("秘密", sim.token, document["event"]["replyToken"]):
         assert secret not in caplog.text
-
-
-def test_a_handler_that_reads_from_line_during_a_stop_is_let_go(
-    room: Callable[..., Room], sim: Sim
-) -> None:
-    bot = Bot()
-    inside, go = threading.Event(), threading.Event()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        inside.set()
-        go.wait(20)
-        talk.api.get_bot_info()
-
-    made = room(bot)
-    made.says(sim.add_user("花子"), "はい")
-    assert inside.wait(10)
-    made.desk.stop()
-    made.pool.stop()
-    go.set()
-    assert made.pool.threads.join(time.monotonic() + 10) == []
 
 
 def test_a_document_that_is_not_of_the_front_desk_is_passed_over(

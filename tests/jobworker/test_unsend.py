@@ -20,7 +20,7 @@ from jobworker.unsend import Unsends
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from linedesk.store.documents import Document, make_document
-from linedesk.store.errors import Replaced, StoreUnavailable
+from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.letters import Cause
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room, lead
@@ -119,22 +119,6 @@ def test_all_stored_copies_are_emptied_and_the_bot_still_gets_the_unsend(
     assert desk.conversation(user)["unsent"] == ["m-1"]
 
 
-def test_messages_of_other_conversations_stay(
-    room: Rooms, database: Database[Any], sim: Sim
-) -> None:
-    desk = room(Heard().bot)
-    one, two = (sim.add_user(name).user_id for name in ("花子", "太郎"))
-    theirs = stored(desk, a_message(two, "m-of-two", "太郎のことば"))
-    database.deadletters.insert_one({"_id": "of two", **a_letter(theirs)})
-
-    desk.put_document(an_unsend(one, "m-of-two"))
-    desk.until_decided()
-
-    left = database.recvq.find_one({"_id": theirs["_id"]})
-    assert (left["event"], "unsent" in left) == (theirs["event"], False)
-    assert "unsent" not in database.deadletters.find_one({"_id": "of two"})["document"]
-
-
 def test_a_message_that_comes_after_its_unsend_reaches_no_handler(room: Rooms, sim: Sim) -> None:
     heard = Heard()
     desk = room(heard.bot)
@@ -221,20 +205,6 @@ def test_a_letter_on_its_way_when_the_unsend_comes_is_empty_in_the_end(
     unsends.deadletters.write(letter)
 
     assert database.deadletters.find_one({"_id": letter["id"]})["document"]["unsent"] is True
-    assert SECRET not in everything(database)
-
-
-def test_a_frozen_predecessor_cannot_fill_an_emptied_letter_again(
-    database: Database[Any],
-) -> None:
-    predecessor, successor = unsends_of(database), unsends_of(database, epoch=2)
-    letter = a_letter(a_message("U-frozen", "m-10"))
-    successor.deadletters.write(letter)
-    successor.ends(an_unsend("U-frozen", "m-10"))
-
-    with pytest.raises(Replaced):
-        predecessor.deadletters.write(letter)
-
     assert SECRET not in everything(database)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import bson
 import pytest
 from linebot.v3.messaging import FlexMessage, TextMessage
-from linebot.v3.webhooks import FollowEvent, MessageEvent, PostbackEvent, TextMessageContent
+from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
@@ -106,24 +106,6 @@ def test_state_and_data_come_back_as_they_were_left(room: Rooms, sim: Sim) -> No
     assert desk.conversation(user.user_id)["data"] == stored
 
 
-def test_the_bots_rules_choose_the_handler(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    bot = Bot()
-    bot.add(FollowEvent)(lambda event, talk: talk.reply("ようこそ"))
-    bot.add(MessageEvent, message=TextMessageContent)(
-        lambda event, talk: talk.reply(f"text {event.message.text}")
-    )
-    bot.add(PostbackEvent)(lambda event, talk: talk.reply(f"postback {event.postback.data}"))
-    bot.default()(lambda event, talk: talk.reply(f"else {talk.raw['type']}"))
-    desk = room(bot)
-    desk.send(sim.drafts.follow(user))
-    desk.says(user, "a")
-    desk.send(sim.drafts.postback(user, "x=1"))
-    desk.send(sim.drafts.sticker(user))
-    desk.until_quiet()
-    assert texts(sim, user) == ["ようこそ", "text a", "postback x=1", "else message"]
-
-
 def test_a_profile_is_there_when_its_handler_begins(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("佐藤花子")
     desk = room(a_bot(lambda event, talk: talk.reply(f"{talk.display_name}さん"), profiles=True))
@@ -132,21 +114,6 @@ def test_a_profile_is_there_when_its_handler_begins(room: Rooms, sim: Sim) -> No
     desk.until_quiet()
     assert texts(sim, user) == ["佐藤花子さん", "佐藤花子さん"]
     assert desk.conversation(user.user_id)["profile"]["displayName"] == "佐藤花子"
-
-
-def test_members_of_a_group_have_places_of_their_own(room: Rooms, sim: Sim) -> None:
-    people = [sim.add_user(name) for name in ("花子", "太郎")]
-    group = sim.add_group("組", people)
-
-    def handler(event: Any, talk: Talk) -> None:
-        talk.data["count"] = talk.data.get("count", 0) + 1
-        talk.reply(f"{talk.display_name} {talk.data['count']}")
-
-    desk = room(a_bot(handler, per_member=True, profiles=True))
-    for who in (people[0], people[1], people[0]):
-        desk.says(who, "a", chat=group)
-    desk.until_quiet()
-    assert texts(sim, group) == ["花子 1", "太郎 1", "花子 2"]
 
 
 def test_timers_are_set_at_the_time_of_the_handler(room: Rooms, sim: Sim) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import Draft202012Validator
 from pymongo.database import Database
 
 from jobworker.bot.bot import Bot
@@ -114,23 +113,6 @@ def test_rules_have_the_fields_of_the_schema() -> None:
     check(table, "rules")
     assert {name for row in table["rules"] for name in row} == FIELDS
     assert rules_of(bot_of(table, "1"))[0] == table
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ({"gather": 2}, "gather: not in a rule without event"),
-        ({"timer": "ring", "state": "asked"}, "state: not in a rule with timer"),
-        ({"event": "follow", "gather": 2}, "gather= is for MessageEvent"),
-        ({"event": "message", "states": "asked"}, "unknown field 'states'"),
-    ],
-)
-def test_a_rule_has_fields_of_its_kind_only(row: dict[str, Any], words: str) -> None:
-    table = {"rules": [{"name": "any", **row}]}
-    with pytest.raises(ValueError, match=re.escape(f"rules: number 0: {words}")):
-        bot_of(table, "1")
-    with pytest.raises(ValidationError):
-        check(table, "rules")
 
 
 def decided_by(handler: Any, talk: Talk) -> dict[str, Any]:

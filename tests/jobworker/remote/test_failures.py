@@ -17,12 +17,10 @@ from jobworker.errors import WorkerAway
 from jobworker.remote.leader import Attempt
 from linedesk import Bot
 from linedesk.operate.acts import Acts
-from linedesk.operate.dead_letters import event_again, explained
+from linedesk.operate.dead_letters import explained
 from linedesk.runtime.status_row import OTHER_VERSION, UNACCEPTED
 from linedesk.store.control import Control
-from linedesk.store.documents import name_of
 from linedesk.store.errors import Replaced
-from linedesk.store.records.letters import RELEASED, Cause
 from linedesk.store.timers import make_timer_document
 from tests.jobworker.remote.house import SHORT, House, out, states, until_working
 from tests.jobworker.remote.remote_room import leave
@@ -481,32 +479,6 @@ def test_a_handler_whose_worker_does_not_end_it_is_ended_by_the_leader(house: Ho
     assert house.texts(user) == ["hang 2"]
     eventually(lambda: worker.abandoned_total == 1)
     assert room.letters() == []
-
-
-def test_an_event_released_while_its_job_is_out_is_a_dead_letter_and_no_answer(
-    house: House,
-) -> None:
-    user, gate = house.sim.add_user("花子"), house.gate()
-    script = Script(a=[stand_at(gate)])
-    room = house.leader()
-    worker = house.worker(script.bot, threads=1)
-    first = room.says(user, "a")
-    gate.until_reached()
-    room.says(user, "b")
-    eventually(lambda: not room.pool.give_up(CHANNEL, user.user_id, name_of(first)))
-    room.until_quiet()
-    assert house.texts(user) == ["b"]
-    (letter,) = room.letters()
-    assert (letter["_id"], Cause.of(letter)) == (name_of(first), RELEASED)
-    assert worker.abandoned_total == 1
-    # It is replayed while its old handler still runs.
-    again = event_again(letter, name="replay:x:1", now=datetime.now(UTC))
-    room.put_document(again)
-    room.until_quiet()
-    gate.open()
-    room.says(user, "c")
-    room.until_quiet()
-    assert house.texts(user) == ["b", "a 2", "c"]
 
 
 def test_a_message_that_is_taken_back_while_its_job_is_out_is_not_answered(house: House) -> None:

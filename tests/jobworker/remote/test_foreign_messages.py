@@ -133,17 +133,6 @@ def test_half_a_surrogate_fails_as_it_does_without_workers(house: House) -> None
     assert len(room.letters()) == 2
 
 
-def test_a_name_with_line_feeds_is_one_line(house: House) -> None:
-    room = house.leader()
-    with Stranger(house.node) as stranger:
-        forged = "box/1\n✕ Critical\x1b[2J\u2028\u202e"
-        stranger.to_leaders({**BEAT, "name": forged, "bot": forged, "release": forged})
-        (row,) = eventually(room.desk.workers)
-    for field in ("name", "bot", "release"):
-        assert row[field].isprintable()
-        assert row[field].startswith("box/1?✕ Critical?")
-
-
 def test_rules_that_no_leader_asked_for_change_nothing(house: House) -> None:
     user, room = house.sim.add_user("花子"), house.leader()
     worker = house.worker(answering_bot())

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bson import Int64
 from pymongo.database import Database
 
 from linedesk.runtime.exit_codes import Exit
@@ -115,31 +114,6 @@ def test_a_bot_of_another_language_has_what_a_python_one_has(
             room.send(sim.drafts.medium("image", other))
         room.until_quiet()
         assert texts(sim, other)[-1] == "写真3枚ですね。"
-
-
-def test_stored_values_that_json_has_no_form_for_pass_a_program_unchanged(
-    room: Room, shared_rabbitmq: RabbitMQ, sim: Sim, command: str
-) -> None:
-    user = sim.add_user("花子")
-    stored = {
-        "when": datetime(2026, 11, 23, 1, 2, 3, 456_000, tzinfo=UTC),
-        "large": Int64(2**53 + 1),
-        "small": -3,
-        "share": 0.5,
-        "raw": b"\x00\xff",
-        "list": [1, None, True, {"深い": "値"}],
-        "$odd": "a name that JSON knows nothing of",
-    }
-    with at_work(room, shared_rabbitmq, command):
-        room.says(user, "a")
-        room.until_quiet()
-        place = {"_id": room.conversation(user.user_id)["_id"]}
-        room.database.conversations.update_one(place, {"$set": {"data": stored}, "$inc": {"n": 1}})
-        room.says(user, "b")
-        room.until_quiet()
-    found = room.conversation(user.user_id)["data"]
-    assert found == {**stored, "count": 1}
-    assert isinstance(found["large"], int)
 
 
 def test_sigterm_drains_and_leaves_no_program_behind(

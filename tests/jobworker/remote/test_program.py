@@ -160,12 +160,3 @@ def test_a_program_that_was_exchanged_costs_no_try_and_ends_the_worker(
         with a_worker(a_program(), shared_rabbitmq):
             desk.until_quiet()
         assert texts(sim, user) == ["b"]
-
-
-def test_another_set_of_rules_or_settings_is_another_version() -> None:
-    found = [a_program(), a_program(), a_program(settings={"A": "1"})]
-    for bot in found:
-        bot.open().close()
-    assert found[0].version == found[1].version
-    assert found[0].version.startswith("odd+")
-    assert found[0].version != found[2].version
