@@ -87,6 +87,7 @@ def answered_at_once(desk: DeskProcess) -> None:
 HALF_HEADS = [b"", b"\r\n\r\n", b"POST /call", b"POST /callback HTTP/1.1\r\nHost: x\r\nX-Line-Si"]
 
 
+@pytest.mark.long
 def test_three_hundred_without_a_complete_head_delay_no_other_and_are_ended(
     desk: DeskProcess,
 ) -> None:
@@ -385,18 +386,6 @@ def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
 
 
 # --- beyond capacity -------------------------------------------------------------------------
-
-
-async def _ask(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes
-) -> tuple[int, float]:
-    """Send a request; returns the status and after how many seconds it came."""
-    started = time.monotonic()
-    writer.write(data)
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = int(head.lower().partition(b"content-length: ")[2].split()[0])
-    await reader.readexactly(length)
-    return int(head.split()[1]), time.monotonic() - started
 
 
 def _request(*event_ids: str) -> bytes:

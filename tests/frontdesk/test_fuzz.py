@@ -98,8 +98,6 @@ def fuzzed(client: Client, mongo_uri: str) -> Iterator[Fuzzed]:
 
 # --- bodies that the description of a webhook allows, and others ------------------------------
 
-PROBLEM = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
-
 
 # --- real signatures over broken JSON ---------------------------------------------------------
 

@@ -188,18 +188,6 @@ async def insert_together(store: GroupCommit, insert: Held, count: int) -> list[
     return tasks
 
 
-async def gathering(store: GroupCommit, insert: Held, *names: str) -> list[asyncio.Task[int]]:
-    """Ten were stored together, and the next insert still waits beside these for more."""
-    ten = await insert_together(store, insert, 10)
-    insert.let_go()
-    assert await asyncio.gather(*ten) == [0] * 10
-    tasks = [await ask(store, name) for name in names]
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert insert.entered.empty()
-    return tasks
-
-
 def test_those_that_do_not_come_again_are_awaited_for_a_moment_and_only_once() -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         tasks = await insert_together(store, insert, 10)

@@ -7,13 +7,10 @@ from __future__ import annotations
 import time
 import urllib.request
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import bson
 import pytest
-from bson.raw_bson import RawBSONDocument
 from prometheus_client.parser import text_string_to_metric_families
 from pymongo.database import Database
 
@@ -23,7 +20,6 @@ from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
 from linedesk.store.documents import STATUS
-from linedesk.store.spool.spool import SpoolContents
 from tests.dispatcher.faults import failing
 from tests.frontdesk.desk import DeskProcess, signed_head, text_event, webhook
 from tests.frontdesk.inprocess import Running, in_loop, quick, running
@@ -91,16 +87,6 @@ def signed(*events: dict[str, Any]) -> bytes:
 
 
 # --- gauges -----------------------------------------------------------------------------------
-
-
-class Spooling:
-    spooled_events = 12
-    no_spool: str | None = None
-
-    def __init__(self) -> None:
-        accepted = datetime.now(UTC) - timedelta(seconds=60)
-        oldest = RawBSONDocument(bson.encode({"acceptTime": accepted}))
-        self.held = SpoolContents(documents=7, bytes=1_400, oldest=oldest)
 
 
 # --- real processes ---------------------------------------------------------------------------

@@ -8,24 +8,13 @@ from typing import Any
 
 import pytest
 
-from linedesk.store.spool.spool import SpoolContents
-from tests.frontdesk.inprocess import TOKEN, Running, in_loop, quick, request, running
+from tests.frontdesk.inprocess import TOKEN, in_loop, quick, request, running
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-def accepts(desk: Running) -> bool:
-    return all(one.is_serving() for one in desk.server.servers)
-
-
 # --- reports ----------------------------------------------------------------------------------
-
-
-class Spooling:
-    held = SpoolContents(documents=1204)
-    spooled_events = 0
-    no_spool: str | None = None
 
 
 def test_while_a_thread_hangs_it_says_so_instead_of_being_alive() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
@@ -262,6 +261,7 @@ def spool_some(path: Path) -> None:
         spool.append([raw(f"U1-{number}", key="U1") for number in range(3)])
 
 
+@pytest.mark.long
 def test_two_front_desks_share_a_port_and_a_spool_and_one_of_them_is_killed(
     gate: Gate, own_database: Database[Any], path: Path
 ) -> None:
@@ -440,6 +440,7 @@ def shared(common: Shared) -> Iterator[Shared]:
     wait_until_drained(common.desk)
 
 
+@pytest.mark.long
 def test_mongodb_frozen_under_load_costs_no_event_no_order_and_no_late_answer(
     own_mongod: EmbeddedMongod, shared: Shared
 ) -> None:
@@ -479,8 +480,3 @@ def test_an_unsend_empties_what_the_spool_holds_of_its_message(shared: Shared) -
     first, second = shared.stored("S")
     assert first["event"]["message"] == {"type": "text", "id": "77"}
     assert second["event"]["unsend"] == {"messageId": "77"}
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

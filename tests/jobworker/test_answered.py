@@ -28,7 +28,6 @@ from tests.servers import frozen, throwaway_mongod
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
-Dies = Callable[..., None]
 
 
 def counter() -> Bot:
@@ -100,6 +99,7 @@ def test_a_call_stored_with_a_record_of_unknown_outcome_was_not_made(
         assert texts(sim, user) == ["1"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_an_election_amid_answers_loses_nothing_and_repeats_nothing(
     mongod: object, request: pytest.FixtureRequest, sim: Sim
@@ -117,6 +117,7 @@ def test_an_election_amid_answers_loses_nothing_and_repeats_nothing(
     lagging.client.drop_database(database.name)
 
 
+@pytest.mark.long
 def test_a_thousand_answers_around_an_outage_arrive_once_and_their_ends_follow(
     mongod: object, sim: Sim
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,20 +17,6 @@ from tests.jobworker.worker_harness import Room
 from tests.rows import rows_of
 
 Rooms = Callable[..., Room]
-
-
-class Waits:
-    """A handler that waits for the test at the chosen event."""
-
-    def __init__(self) -> None:
-        self.entered = threading.Event()
-        self.go_on = threading.Event()
-
-    def __call__(self, event: Any, talk: Talk) -> None:
-        if event.message.text == "待" and not self.go_on.is_set():
-            self.entered.set()
-            assert self.go_on.wait(30)
-        talk.reply("はい")
 
 
 def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from jobworker.bot.talk import Talk
-from jobworker.line.gate import Gate
-from jobworker.line.gate_order import Standing, Ticket
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.operate.text import known
-from linedesk.runtime.metrics import MetricsSnapshots
-from linedesk.store.documents import Document
-from linedesk.store.records.calls import TurnClass
 from linesim import Sim
-from tests.jobworker.line.test_gate import hand as hand
 from tests.jobworker.worker_harness import Room
 from tests.rows import rows_of
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
-PUSH, REPLY = "/v2/bot/message/push", "/v2/bot/message/reply"
-PROFILE = "/v2/bot/profile/{}"
+REPLY = "/v2/bot/message/reply"
 SECRET_WORDS = "秘密の言葉"
-
-
-def figures_of(registry: CollectorRegistry) -> Document:
-    return MetricsSnapshots(registry).take().figures
 
 
 def a_bot() -> Bot:
@@ -48,17 +35,6 @@ def a_bot() -> Bot:
             talk.reply(event.message.text)
 
     return bot
-
-
-@contextmanager
-def busy(gate: Gate) -> Iterator[None]:
-    """Another call has the gate meanwhile."""
-    granted = threading.Event()
-    ticket = Ticket(Standing(TurnClass.LIVE, 0.0), granted=lambda _: granted.set())
-    gate.enter(ticket)
-    assert granted.wait(15)
-    with gate.holding(ticket):
-        yield
 
 
 # Events.

@@ -34,6 +34,7 @@ def cluster(authority: Authority) -> Iterator[Sequence[RabbitMQ]]:
             yield nodes
 
 
+@pytest.mark.long
 def test_any_node_that_is_killed_delays_and_loses_nothing(
     cluster: Sequence[RabbitMQ], database: Database[Any], sim: Sim
 ) -> None:

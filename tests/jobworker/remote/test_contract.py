@@ -21,7 +21,6 @@ from jobworker.record.conversations import StoredConversation
 from jobworker.remote.actions import Replay
 from jobworker.remote.job import Job, decide, job_of
 from jobworker.remote.program import Program, ProgramBot
-from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.rules import FIELDS, bot_of, rules_of
 from jobworker.remote.values import from_line, to_line
 from jobworker.remote.worker import WorkerProcess
@@ -144,18 +143,6 @@ def test_decisions_have_the_actions_and_fields_of_the_schema() -> None:
 def carry_out(actions: Any, data: Any = None, *, talk: Talk | None = None) -> None:
     now = datetime.now(UTC)
     Replay(talk or a_talk(), began=now, now=lambda: now).carry_out(actions, data)
-
-
-def test_a_failure_has_the_fields_of_the_schema() -> None:
-    def handler(event: Any, talk: Talk) -> None:
-        raise KeyError
-
-    bot = Bot()
-    bot.default()(handler)
-    job = Job.from_message({**a_job(a_talk()), "rule": "0"})
-    decision = PythonBot(bot, settings={}, secrets={}).run(job, 0.0)
-    check(decision, "failed")
-    assert set(decision) == set(PARTS["failed"]["properties"])
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ from jobworker.bot.talk import Talk
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from tests.jobworker.remote.house import House, states, until_working
-from tests.jobworker.remote.wire import Gate, Message, Stranger, Wire
+from tests.jobworker.remote.wire import Message, Stranger, Wire
 from tests.waiting import eventually
 
 DEEP = b'{"type":"beat","worker":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-LONG = "い" * 200
 BEAT: Message = {
     "type": "beat",
     "worker": "w",
@@ -227,14 +226,3 @@ def test_workers_cannot_fill_a_leader_without_bound(house: House) -> None:
     room.says(user, "a")
     room.until_quiet(seconds=30)
     assert house.texts(user) == ["a"]
-
-
-def waiting_bot(gate: Gate) -> Bot:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        gate.wait()
-        talk.reply(talk.raw["message"]["text"])
-
-    return bot
