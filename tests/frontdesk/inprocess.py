@@ -184,14 +184,6 @@ class Line:
         return True
 
 
-def burst(desk: Running, stack: contextlib.ExitStack, count: int) -> None:
-    """This many connections that are accepted in one turn of the loop, which is blocked
-    meanwhile.
-    """
-    for _ in range(count):
-        stack.enter_context(socket.create_connection(("127.0.0.1", desk.port), timeout=10))
-
-
 def request() -> bytes:
     body = webhook(text_event("01J"))
     signature = sign(body, SECRET.encode()).decode()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 import select
-import signal
 import socket
 import threading
 import time
@@ -16,24 +14,19 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
 from frontdesk.http import (
-    HEAD_BYTES,
     HEAD_SECONDS,
     LATE,
-    MOST_CONNECTIONS,
     MOST_IN_LINE,
-    Overload,
     RequestStage,
     first_to_go,
 )
 from frontdesk.metrics import REASONS
-from frontdesk.server import allow_connections
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
@@ -66,12 +59,6 @@ def recvq(shared: tuple[DeskProcess, Database[Any]]) -> Any:
     return shared[1]["recvq"]
 
 
-def memory_mb(desk: DeskProcess) -> float:
-    """Resident memory of the process (proc(5))."""
-    status = Path(f"/proc/{desk.process.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-
 def lines_to(desk: DeskProcess, stack: ExitStack, count: int, first: bytes) -> list[socket.socket]:
     """This many connections that have sent these bytes only."""
     lines = [stack.enter_context(desk.raw()) for _ in range(count)]
@@ -100,6 +87,7 @@ def answered_at_once(desk: DeskProcess) -> None:
 HALF_HEADS = [b"", b"\r\n\r\n", b"POST /call", b"POST /callback HTTP/1.1\r\nHost: x\r\nX-Line-Si"]
 
 
+@pytest.mark.long
 def test_three_hundred_without_a_complete_head_delay_no_other_and_are_ended(
     desk: DeskProcess,
 ) -> None:
@@ -124,68 +112,10 @@ def test_three_hundred_without_a_complete_head_delay_no_other_and_are_ended(
         assert (answer.status, answer.error) == (408, "head did not arrive in time")
 
 
-def test_half_a_body_is_timed_though_the_one_before_it_came_whole() -> None:
-    async def scenario() -> None:
-        async with running(store_seconds=0.2) as desk:
-            line = await desk.connect()
-            assert (await line.post()).status == 200
-            line.send(request()[:-1])
-            answer = await line.answer()
-            assert (answer.status, answer.error) == (408, "body did not arrive in time")
-
-    in_loop(scenario)
-
-
 def drip(line: socket.socket) -> None:
     """One more byte of a head, or of a body that was refused."""
     with suppress(OSError):
         line.sendall(b"x")
-
-
-def test_a_head_that_took_its_time_costs_nothing_of_the_time_to_store(
-    desk: DeskProcess, recvq: Any
-) -> None:
-    event_id = uuid.uuid4().hex
-    request = _request(event_id)
-    with desk.raw() as line:
-        line.sendall(request[:40])
-        # Longer than a request may wait for its turn, and than the stores have.
-        threading.Event().wait(1.2)
-        line.sendall(request[40:])
-        assert read_answer(line).status == 200
-    assert recvq.count_documents({"eventId": event_id}) == 1
-
-
-def test_three_hundred_with_half_a_body_delay_no_other_and_get_408(
-    desk: DeskProcess, recvq: Any
-) -> None:
-    event_id = uuid.uuid4().hex
-    body = webhook(text_event(event_id, "x" * 20_000))
-    head = signed_head(body, f"Content-Length: {len(body)}")
-    before = memory_mb(desk)
-    with ExitStack() as stack:
-        lines = lines_to(desk, stack, 300, head + body[:-1])
-        answered_at_once(desk)
-        for line in lines:
-            assert read_answer(line).status in (408, 503)
-            assert line.recv(1) == b""
-    assert recvq.count_documents({"eventId": event_id}) == 0
-    assert memory_mb(desk) < before + 60
-
-
-def test_a_head_without_end_is_431_and_takes_no_memory(desk: DeskProcess) -> None:
-    with desk.raw() as line:
-        line.sendall(b"POST /callback HTTP/1.1\r\nX: " + b"x" * (HEAD_BYTES + 1))
-        answer = read_answer(line)
-        assert (answer.status, answer.error) == (431, "head is too large")
-
-
-def test_data_that_is_not_http_is_400_in_the_form_of_every_refusal(desk: DeskProcess) -> None:
-    with desk.raw() as line:
-        line.sendall(b"\x16\x03\x01\x02\x00hello\r\n\r\n")
-        answer = read_answer(line)
-        assert (answer.status, answer.error) == (400, "not an HTTP request")
-        assert line.recv(1) == b""
 
 
 # --- strangers at every place ----------------------------------------------------------------
@@ -260,27 +190,6 @@ def test_neither_4000_idle_connections_nor_1000_stalled_bodies_cost_line_a_place
         assert read_answer(proved).status == 200
 
 
-def test_as_many_connections_as_may_be_open_can_come_at_once(desk: DeskProcess) -> None:
-    """Otherwise the kernel drops LINE's first packets, and its next try comes a second later."""
-    if int(Path("/proc/sys/net/core/somaxconn").read_text()) < MOST_CONNECTIONS:
-        pytest.skip("this machine's queues are shorter (net.core.somaxconn)")
-    desk.process.send_signal(signal.SIGSTOP)
-    try:
-        with ExitStack() as stack:
-            lines = [stack.enter_context(socket.socket()) for _ in range(MOST_CONNECTIONS)]
-            for line in lines:
-                line.setblocking(False)
-                line.connect_ex(("127.0.0.1", desk.port))
-            poll = select.poll()
-            for line in lines:
-                poll.register(line, select.POLLOUT)
-            eventually(lambda: len(poll.poll(0)) == MOST_CONNECTIONS)
-            desk.process.send_signal(signal.SIGCONT)
-            has_its_place(desk)
-    finally:
-        desk.process.send_signal(signal.SIGCONT)
-
-
 @dataclass
 class Stranger:
     """The facts that determine the order of eviction."""
@@ -346,27 +255,6 @@ def test_a_newer_connection_gets_the_place_of_the_oldest_that_proved_nothing() -
     in_loop(scenario)
 
 
-def test_of_several_that_come_at_once_each_ends_another_one() -> None:
-    async def scenario() -> None:
-        async with running(most_requests=2, **PATIENT) as desk:
-            stalled, lines = await two(desk), await two(desk)
-            for line in stalled:
-                line.send(HALF_BODY)
-            await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
-            desk.store.free.clear()
-            for line in lines:
-                line.send(request())
-            # Both have arrived before the server's side of the loop continues.
-            for line in stalled:
-                assert await line.ended()
-            assert len(desk.server.server_state.tasks) == 2
-            assert desk.figures.refused["evicted"] == 2
-            desk.store.free.set()
-            assert [(await line.answer()).status for line in lines] == [200, 200]
-
-    in_loop(scenario)
-
-
 def test_complete_requests_of_strangers_cost_a_proved_sender_no_place() -> None:
     async def scenario() -> None:
         async with running(most_requests=2, **PATIENT) as desk:
@@ -384,20 +272,6 @@ def test_complete_requests_of_strangers_cost_a_proved_sender_no_place() -> None:
 
 async def two(desk: Running) -> list[Line]:
     return [await desk.connect() for _ in range(2)]
-
-
-def test_where_all_have_proved_themselves_one_more_gets_503_and_they_stay() -> None:
-    async def scenario() -> None:
-        async with running(most_connections=2, **PATIENT) as desk:
-            lines = [await desk.connect() for _ in range(2)]
-            for line in lines:
-                assert (await line.post()).status == 200
-            answer = await (await desk.connect()).answer()
-            assert (answer.status, answer.error) == (503, "too many connections")
-            for line in lines:
-                assert (await line.post()).status == 200
-
-    in_loop(scenario)
 
 
 def test_a_stalled_body_and_an_answer_that_is_not_read_make_way_for_a_request() -> None:
@@ -486,21 +360,6 @@ def forwarded(data: bytes, sender: str) -> bytes:
     return data.replace(b"\r\n", header, 1)
 
 
-def test_few_file_descriptors_allow_fewer_connections(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    limits = dict[str, tuple[int, int]](now=(1024, 1024))
-    monkeypatch.setattr("resource.getrlimit", lambda _: limits["now"])
-    monkeypatch.setattr("resource.setrlimit", lambda _, given: limits.update(now=given))
-    assert allow_connections() == 512
-    assert "LimitNOFILE=" in caplog.text
-    caplog.clear()
-    limits["now"] = (1024, 100_000)
-    assert allow_connections() == MOST_CONNECTIONS
-    assert limits["now"] == (2 * MOST_CONNECTIONS, 100_000)
-    assert not caplog.text
-
-
 def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -529,71 +388,6 @@ def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
 # --- beyond capacity -------------------------------------------------------------------------
 
 
-async def _ask(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes
-) -> tuple[int, float]:
-    """Send a request; returns the status and after how many seconds it came."""
-    started = time.monotonic()
-    writer.write(data)
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = int(head.lower().partition(b"content-length: ")[2].split()[0])
-    await reader.readexactly(length)
-    return int(head.split()[1]), time.monotonic() - started
-
-
-async def _lag(worst: list[float]) -> None:
-    """Notes how late this side of the connections runs itself, on a busy machine."""
-    while True:
-        before = time.monotonic()
-        await asyncio.sleep(0.01)
-        worst.append(time.monotonic() - before)
-
-
-async def _flood(port: int, requests: list[bytes]) -> tuple[list[tuple[int, float]], float]:
-    """All at once, each on a connection that is open already; the answers, and the own lag."""
-    lines = [await asyncio.open_connection("127.0.0.1", port) for _ in requests]
-    asks = [_ask(*line, data) for line, data in zip(lines, requests, strict=True)]
-    lags = [0.0]
-    watch = asyncio.create_task(_lag(lags))
-    try:
-        return await asyncio.wait_for(asyncio.gather(*asks), 30), max(lags)
-    finally:
-        watch.cancel()
-        for _, writer in lines:
-            writer.close()
-
-
 def _request(*event_ids: str) -> bytes:
     body = webhook(*map(text_event, event_ids))
     return signed_head(body, f"Content-Length: {len(body)}") + body
-
-
-def test_a_request_whose_turn_is_too_late_is_refused_and_its_connection_ended() -> None:
-    """Its body may be half sent, and the server does not wait for the rest."""
-    sent: list[Any] = []
-
-    async def never(*_: Any) -> None:
-        raise AssertionError("nothing may be done for it")
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "state": {"arrived": time.monotonic() - 1}}
-    asyncio.run(Overload(never)(scope, never, send))  # type: ignore[arg-type]
-    assert sent[0]["status"] == 503
-    assert (b"connection", b"close") in sent[0]["headers"]
-
-
-def test_a_flood_beyond_capacity_is_answered_early_and_correctly(
-    desk: DeskProcess, recvq: Any
-) -> None:
-    prefix = uuid.uuid4().hex
-    event_ids = [f"{prefix}-{number}" for number in range(1_500)]
-    answers, lag = asyncio.run(_flood(desk.port, [_request(event_id) for event_id in event_ids]))
-    assert {status for status, _ in answers} <= {200, 503}
-    assert max(seconds for _, seconds in answers) < LINES_PATIENCE_SECONDS + 2 * lag
-    accepted = {e for e, (status, _) in zip(event_ids, answers, strict=True) if status == 200}
-    stored = {d["eventId"] for d in recvq.find({"eventId": {"$regex": f"^{prefix}"}})}
-    assert accepted <= stored
-    eventually(lambda: desk.post(text_event(uuid.uuid4().hex)).status == 200)
-    assert json.loads(desk.ask("GET", "/readyz").body)["status"] == "ready"

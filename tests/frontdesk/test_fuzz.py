@@ -10,18 +10,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-import requests
-import schemathesis
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
-from schemathesis import GenerationMode
 
-from frontdesk.parsing import HEADER, sign
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
-from tests.frontdesk.desk import SECRET, Answer, DeskProcess, read_answer, signed_head, text_event
+from tests.frontdesk.desk import Answer, DeskProcess, read_answer, signed_head, text_event
 from tests.waiting import eventually
 
 ANSWERS = {200, 400, 401, 408, 413}
@@ -102,114 +98,26 @@ def fuzzed(client: Client, mongo_uri: str) -> Iterator[Fuzzed]:
 
 # --- bodies that the description of a webhook allows, and others ------------------------------
 
-PROBLEM = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
-DESCRIPTION = {
-    "openapi": "3.1.0",
-    "info": {"title": "linedesk front desk", "version": "1"},
-    "paths": {
-        "/callback": {
-            "post": {
-                "parameters": [
-                    {"name": HEADER, "in": "header", "required": True, "schema": {"type": "string"}}
-                ],
-                # LINE's body is accepted loosely: only the list of events is required.
-                "requestBody": {
-                    "required": True,
-                    "content": {
-                        "application/json": {
-                            "schema": {
-                                "type": "object",
-                                "required": ["events"],
-                                "properties": {
-                                    "destination": {"type": "string"},
-                                    "events": {"type": "array", "items": {"type": "object"}},
-                                },
-                            }
-                        }
-                    },
-                },
-                "responses": {
-                    "200": {"description": "stored", "content": {"application/json": {}}},
-                    **{
-                        status: {
-                            "description": "refused",
-                            "content": {"application/json": {"schema": PROBLEM}},
-                        }
-                        for status in ("400", "401", "408", "413", "503")
-                    },
-                },
-            }
-        }
-    },
-}
-
-
-def _cases() -> st.SearchStrategy[schemathesis.Case]:
-    operation = schemathesis.openapi.from_dict(DESCRIPTION)["/callback"]["POST"]
-    modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
-    return st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in modes))
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=EVERY_CHECK)
-@given(case=_cases(), well_signed=st.booleans())
-def test_the_description_of_a_webhook_holds(
-    fuzzed: Fuzzed, case: schemathesis.Case, well_signed: bool
-) -> None:
-    given = case.as_transport_kwargs(base_url=f"http://127.0.0.1:{fuzzed.desk.port}")
-    names = ("method", "url", "headers", "params", "data", "json", "cookies")
-    request = requests.Request(**{name: given.get(name) for name in names}).prepare()
-    body = request.body or b""
-    body = body.encode() if isinstance(body, str) else bytes(body)
-    if well_signed:
-        request.headers[HEADER] = sign(body, SECRET.encode()).decode()
-    with requests.Session() as session:
-        response = session.send(request, timeout=HANG_SECONDS)
-    if request.method == "POST":
-        fuzzed.check(response.status_code, body)
-        case.operation.validate_response(response)
-    else:
-        assert response.status_code == 405
-
 
 # --- real signatures over broken JSON ---------------------------------------------------------
 
 BROKEN = {
     "nothing": b"",
-    "a byte order mark": b'\xef\xbb\xbf{"events":[]}',
     "UTF-16": '{"events":[{"a":1}]}'.encode("utf-16"),
     "no UTF-8": b'{"events":[{"a":"\xff\xfe"}]}',
-    "an encoded surrogate": b'{"events":[{"a":"\xed\xa0\x80"}]}',
     "a lone surrogate": b'{"events":[{"a":"\\ud83d"}]}',
-    "a lone surrogate as a name": b'{"events":[{"\\ude42":1}]}',
-    "deep lists": b'{"events":[{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}]}",
     "deep objects": b'{"events":[' + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"]}",
-    "only opened": b"[" * 1_000_000,
-    "a huge integer": b'{"events":[{"a":' + b"9" * 100_000 + b"}]}",
     "an integer beyond 64 bits": b'{"events":[{"a":9223372036854775808}]}',
-    "a huge float": b'{"events":[{"a":1e999}]}',
-    "a float of many digits": b'{"events":[{"a":0.' + b"1" * 100_000 + b"}]}",
     "NaN": b'{"events":[{"a":NaN}]}',
-    "Infinity": b'{"events":[{"a":-Infinity}]}',
-    "NUL in a text": b'{"events":[{"a":"\\u0000"}]}',
     "NUL in a name": b'{"events":[{"a\\u0000":1}]}',
-    "a raw NUL": b'{"events":[{"a":"\x00"}]}',
     "the same name twice": b'{"events":[{"a":1,"a":2}],"events":[{"b":1}]}',
-    "a text of nearly 1 MB": b'{"events":[{"a":"' + b"x" * 1_040_000 + b'"}]}',
     "a body over 1 MB": b'{"events":[{"a":"' + b"x" * 1_048_576 + b'"}]}',
     "a long event id": b'{"events":[{"webhookEventId":"' + b"x" * 100_000 + b'"}]}',
     "an operator as a name": b'{"events":[{"$set":{"a.b":1,"$where":"1"},"":0,"_id":{"$gt":""}}]}',
-    "an event id that is no text": b'{"events":[{"webhookEventId":{"$gt":""}}]}',
     "an event id with NUL": b'{"events":[{"webhookEventId":"a\\u0000b"}]}',
     "a source that is no object": b'{"events":[{"source":[1],"message":7,"type":null}]}',
-    "a user id that is no text": b'{"events":[{"source":{"type":"user","userId":{"a":1}}}]}',
-    "a message id that is no text": b'{"events":[{"type":"unsend","unsend":{"messageId":[1]}}]}',
     "unsend without anything": b'{"events":[{"type":"unsend"},{"type":"unsend","unsend":1}]}',
-    "10,000 events": b'{"events":[' + b"{}," * 9_999 + b"{}]}",
     "10,001 events": b'{"events":[' + b"{}," * 10_000 + b"{}]}",
-    "events that are no objects": b'{"events":[1,"a",null,[],{}]}',
-    "events as an object": b'{"events":{"0":{}}}',
-    "half of it": b'{"destination":"U0","events":[{"a"',
-    "something behind it": b'{"events":[]}{"events":[{}]}',
     "large as a document": b'{"events":[{"a":[' + b"[]," * 100_000 + b"1]}]}",
     "date and id of MongoDB": b'{"events":[{"a":{"$date":1,"$oid":"x","$ref":"a","$id":1}}]}',
 }
@@ -256,29 +164,9 @@ def test_wrong_types_everywhere_do_no_harm(fuzzed: Fuzzed, webhook: Any, ascii_o
     fuzzed.post(text.encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=EVERY_CHECK)
-@given(webhook=webhooks, place=st.integers(0, 400), byte=st.binary(min_size=1, max_size=3))
-def test_a_webhook_with_a_few_wrong_bytes_does_no_harm(
-    fuzzed: Fuzzed, webhook: Any, place: int, byte: bytes
-) -> None:
-    body = json.dumps(webhook).encode()
-    fuzzed.post(body[:place] + byte + body[place + 1 :])
-
-
 # --- heads, signatures and lengths ------------------------------------------------------------
 
 GOOD = b'{"events":[{"type":"fuzz"}]}'
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=EVERY_CHECK)
-@given(signature=st.binary(max_size=80))
-@example(b"\xe9" * 44)
-@example(b"=" * 44)
-def test_no_made_up_signature_is_right(fuzzed: Fuzzed, signature: bytes) -> None:
-    value = bytes(byte for byte in signature if byte >= 0x20 and byte != 0x7F)
-    head = b"POST /callback HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Length: %d\r\n\r\n"
-    answer = fuzzed.send(head % (HEADER.encode(), value, len(GOOD)) + GOOD, GOOD)
-    assert answer.status in (401, 503)
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=EVERY_CHECK)
@@ -307,13 +195,9 @@ FRAMES: dict[str, tuple[tuple[str, ...], bytes, set[int]]] = {
     ),
     "chunks that are none": (("Transfer-Encoding: chunked",), b"zz\r\n" + GOOD, {400}),
     "a chunk without end": (("Transfer-Encoding: chunked",), b"5\r\n" + GOOD[:5], {408}),
-    "an unknown encoding": (("Transfer-Encoding: gzip",), GOOD, {400, 401, 408}),
-    "without a length": ((), GOOD, {400, 401}),
     "a length too small": ((f"Content-Length: {len(GOOD) - 3}",), GOOD, {400, 401}),
     "a length too large": ((f"Content-Length: {len(GOOD) + 3}",), GOOD, {408}),
     "two lengths": (("Content-Length: 5", f"Content-Length: {len(GOOD)}"), GOOD, {400, 401}),
-    "a length below 0": (("Content-Length: -1",), GOOD, {400}),
-    "a length that is none": (("Content-Length: many",), GOOD, {400}),
     "a length beyond all": ((f"Content-Length: {10**30}",), GOOD, {400, 413}),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
@@ -162,14 +161,6 @@ def _clean(nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @with_store
-async def test_an_idle_store_inserts_at_once(store: GroupCommit, insert: Held) -> None:
-    one = await ask(store, "a")
-    assert await insert.group() == ["a"]
-    insert.let_go()
-    assert await one == 0
-
-
-@with_store
 async def test_requests_that_arrive_meanwhile_share_the_next_insert(
     store: GroupCommit, insert: Held
 ) -> None:
@@ -186,10 +177,6 @@ async def test_requests_that_arrive_meanwhile_share_the_next_insert(
     assert insert.entered.empty()
 
 
-# Beyond the waits of any test: an insert that had to wait this long is not seen.
-FOR_EVER = {"GATHER_SECONDS": 10 * WAIT_SECONDS}
-
-
 async def insert_together(store: GroupCommit, insert: Held, count: int) -> list[asyncio.Task[int]]:
     """An insert of this many requests is under way, which the test has to let go."""
     first = await ask(store, "first")
@@ -199,60 +186,6 @@ async def insert_together(store: GroupCommit, insert: Held, count: int) -> list[
     assert await insert.group() == [str(number) for number in range(count)]
     await first
     return tasks
-
-
-async def gathering(store: GroupCommit, insert: Held, *names: str) -> list[asyncio.Task[int]]:
-    """Ten were stored together, and the next insert still waits beside these for more."""
-    ten = await insert_together(store, insert, 10)
-    insert.let_go()
-    assert await asyncio.gather(*ten) == [0] * 10
-    tasks = [await ask(store, name) for name in names]
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert insert.entered.empty()
-    return tasks
-
-
-def test_clients_answered_by_a_large_group_are_awaited_and_share_one_insert() -> None:
-    async def scenario(store: GroupCommit, insert: Held) -> None:
-        eight = await gathering(store, insert, *"abcdefgh")
-        # Nine tenths of ten are enough.
-        ninth = await ask(store, "i")
-        assert await insert.group() == list("abcdefghi")
-        insert.let_go()
-        assert await asyncio.gather(*eight, ninth) == [0] * 9
-
-    asyncio.run(_play(scenario, **FOR_EVER))
-
-
-def test_requests_that_waited_during_an_insert_are_awaited_with_those_in_it() -> None:
-    async def scenario(store: GroupCommit, insert: Held) -> None:
-        ten = await insert_together(store, insert, 10)
-        waiting = [await ask(store, name) for name in "abcdefghij"]
-        insert.let_go()
-        await asyncio.gather(*ten)
-        waiting += [await ask(store, name) for name in "klmnopq"]
-        assert insert.entered.empty()
-        waiting.append(await ask(store, "r"))
-        assert await insert.group() == list("abcdefghijklmnopqr")
-        insert.let_go()
-        await asyncio.gather(*waiting)
-
-    asyncio.run(_play(scenario, **FOR_EVER))
-
-
-@pytest.mark.parametrize("count", [1, 4])
-def test_after_a_small_group_a_lone_request_does_not_wait(count: int) -> None:
-    async def scenario(store: GroupCommit, insert: Held) -> None:
-        tasks = await insert_together(store, insert, count)
-        insert.let_go()
-        await asyncio.gather(*tasks)
-        lone = await ask(store, "lone")
-        assert await insert.group() == ["lone"]
-        insert.let_go()
-        assert await lone == 0
-
-    asyncio.run(_play(scenario, **FOR_EVER))
 
 
 def test_those_that_do_not_come_again_are_awaited_for_a_moment_and_only_once() -> None:
@@ -284,76 +217,6 @@ def test_no_request_is_awaited_after_a_moment_without_any() -> None:
         assert await lone == 0
 
     asyncio.run(_play(scenario))
-
-
-def test_closing_while_more_are_awaited_stores_what_waits() -> None:
-    async def scenario(store: GroupCommit, insert: Held) -> None:
-        tasks = await gathering(store, insert, "a", "b")
-        closing = asyncio.create_task(store.close())
-        assert await insert.group() == ["a", "b"]
-        insert.let_go()
-        assert await asyncio.gather(*tasks) == [0, 0]
-        await closing
-        assert not store.dead
-
-    asyncio.run(_play(scenario, **FOR_EVER))
-
-
-def test_closing_while_more_are_awaited_and_nothing_waits_ends_at_once() -> None:
-    async def scenario(store: GroupCommit, insert: Held) -> None:
-        await gathering(store, insert)
-        await asyncio.wait_for(store.close(), 2)
-        assert not store.dead
-
-    asyncio.run(_play(scenario, **FOR_EVER))
-
-
-def test_a_time_out_while_more_are_awaited_ends_that_and_probes_the_store() -> None:
-    async def scenario(store: GroupCommit, insert: Held) -> None:
-        [kept] = await gathering(store, insert, "kept")
-        late = await ask(store, "late", deadline=time.monotonic() + 0.55)
-        with pytest.raises(NotStored, match="did not confirm in time"):
-            await late
-        # It would have gone to the spool, which is away.
-        with pytest.raises(NotStored, match="did not confirm in time; it is away"):
-            await kept
-        again = asyncio.create_task(_until_stored(store, "again"))
-        assert await insert.group() == ["again"]
-        insert.let_go()
-        assert await again == 0
-        assert store.unavailable is None
-
-    asyncio.run(_play(scenario, **FOR_EVER))
-
-
-@with_store
-async def test_each_request_gets_its_own_duplicates(store: GroupCommit, insert: Held) -> None:
-    await ask(store, "a")
-    await insert.group()
-    tasks = [await ask(store, "b", "c"), await ask(store, "d"), await ask(store, "e", "f", "g")]
-    insert.let_go()
-    await insert.group()
-    insert.let_go(frozenset({1, 3, 4, 5}))
-    assert await asyncio.gather(*tasks) == [1, 0, 3]
-
-
-@with_store
-async def test_a_failure_refuses_the_group_and_what_waits_if_the_spool_is_away_and_no_other(
-    store: GroupCommit, insert: Held
-) -> None:
-    await ask(store, "a")
-    await insert.group()
-    group = [await ask(store, "b"), await ask(store, "c")]
-    insert.let_go()
-    await insert.group()
-    group.append(await ask(store, "d"))
-    insert.let_go(NotStored("away"))
-    told = [str(e) for e in await asyncio.gather(*group, return_exceptions=True)]
-    assert told == ["away; it is away"] * 3
-    later = asyncio.create_task(_until_stored(store, "e"))
-    assert await insert.group() == ["e"]
-    insert.let_go()
-    assert await later == 0
 
 
 @with_store
@@ -406,118 +269,6 @@ async def _ended(store: GroupCommit) -> None:
         await asyncio.sleep(0)
 
 
-@with_store
-async def test_a_time_out_refuses_what_comes_after_it_until_the_insert_succeeds(
-    store: GroupCommit, insert: Held
-) -> None:
-    slow = await ask(store, "a", deadline=time.monotonic() + 0.55)
-    await insert.group()
-    with pytest.raises(NotStored):
-        await slow
-    assert store.unavailable is not None
-    with pytest.raises(NotStored):
-        await store.store([document("c")], deadline=soon())
-    insert.let_go()
-    later = asyncio.create_task(_until_stored(store, "d"))
-    assert await insert.group() == ["d"]
-    assert store.unavailable is None
-    insert.let_go()
-    assert await later == 0
-
-
-@with_store
-async def test_a_request_that_came_with_little_time_left_does_not_blame_mongodb(
-    store: GroupCommit, insert: Held
-) -> None:
-    late = await ask(store, "a", deadline=time.monotonic() + 0.01)
-    await insert.group()
-    with pytest.raises(NotStored):
-        await late
-    assert store.unavailable is None
-
-
-@with_store
-async def test_a_request_that_left_before_its_turn_is_not_inserted(
-    store: GroupCommit, insert: Held
-) -> None:
-    await ask(store, "a")
-    await insert.group()
-    gone = await ask(store, "gone")
-    kept = await ask(store, "kept")
-    gone.cancel()
-    await asyncio.sleep(0)
-    insert.let_go()
-    assert await insert.group() == ["kept"]
-    insert.let_go()
-    assert await kept == 0
-
-
-@with_store
-async def test_an_insert_gets_the_time_that_its_most_patient_request_has(
-    store: GroupCommit, insert: Held
-) -> None:
-    await ask(store, "a", deadline=time.monotonic() + 1)
-    _documents, seconds = await insert.arguments()
-    assert 0.5 < seconds <= 1
-    await ask(store, "b", deadline=time.monotonic() + 1)
-    await ask(store, "c", deadline=time.monotonic() + 5)
-    insert.let_go()
-    _documents, seconds = await insert.arguments()
-    assert 4 < seconds <= 5
-
-
-def test_after_a_failure_everything_is_refused_until_a_probe_succeeds() -> None:
-    async def scenario() -> None:
-        insert, probe = Held(), Held()
-        store = over(insert, probe)
-        probe.let_go()
-        await store.open()
-        await probe.arguments()
-        failing = await ask(store, "a")
-        await insert.group()
-        insert.let_go(NotStored("away"))
-        with pytest.raises(NotStored, match="away"):
-            await failing
-        for reason in ("still away", "no recvq"):
-            await probe.arguments()
-            probe.let_go(NotStored(reason))
-            # The next probe begins only after this one was taken notice of.
-        await probe.arguments()
-        with pytest.raises(NotStored, match="no recvq"):
-            await store.store([document("b")], deadline=soon())
-        probe.let_go()
-        stored = asyncio.create_task(_until_stored(store, "c"))
-        assert await insert.group() == ["c"]
-        insert.let_go()
-        assert await stored == 0
-        await store.close()
-
-    asyncio.run(scenario())
-
-
-def test_it_opens_without_mongodb_and_is_available_when_mongodb_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(group_commit, "START_SECONDS", 0.01)
-
-    async def scenario() -> None:
-        insert, probe = Held(), Held()
-        store = over(insert, probe)
-        await store.open()
-        assert store.unavailable is not None
-        with pytest.raises(NotStored):
-            await store.store([document("a")], deadline=soon())
-        assert insert.entered.empty()
-        probe.let_go()
-        stored = asyncio.create_task(_until_stored(store, "b"))
-        assert await insert.group() == ["b"]
-        insert.let_go()
-        assert await stored == 0
-        await store.close()
-
-    asyncio.run(scenario())
-
-
 @pytest.mark.parametrize(("bound", "most"), [("MOST_DOCUMENTS", 3), ("MOST_BYTES", 3 * 300)])
 def test_beyond_its_bounds_a_request_is_refused_at_once(
     monkeypatch: pytest.MonkeyPatch, bound: str, most: int
@@ -544,47 +295,6 @@ def test_beyond_its_bounds_a_request_is_refused_at_once(
         insert.let_go()
         assert [await under_way, await waiting, await again] == [0, 0, 0]
         await store.close()
-
-    asyncio.run(scenario())
-
-
-def test_closing_during_an_insert_finishes_and_answers_what_waits() -> None:
-    async def scenario() -> None:
-        insert = Held()
-        store = over(insert)
-        await store.open()
-        under_way = await ask(store, "a")
-        await insert.group()
-        waiting = await ask(store, "b")
-        closing = asyncio.create_task(store.close())
-        await asyncio.sleep(0)
-        with pytest.raises(NotStored, match="stopping"):
-            await store.store([document("c")], deadline=soon())
-        insert.let_go()
-        assert await insert.group() == ["b"]
-        insert.let_go()
-        assert [await under_way, await waiting] == [0, 0]
-        await closing
-        assert not store.dead
-        assert store.unavailable == "stopping; stopping"
-
-    asyncio.run(scenario())
-
-
-def test_closing_after_a_failure_answers_what_still_waits() -> None:
-    async def scenario() -> None:
-        insert = Held()
-        store = over(insert)
-        await store.open()
-        under_way = await ask(store, "a")
-        await insert.group()
-        waiting = await ask(store, "b")
-        closing = asyncio.create_task(store.close())
-        await asyncio.sleep(0)
-        insert.let_go(NotStored("away"))
-        outcomes = await asyncio.gather(under_way, waiting, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [NotStored, NotStored]
-        await closing
 
     asyncio.run(scenario())
 
@@ -624,43 +334,6 @@ def test_closing_during_a_pause_calls_the_store_no_more(monkeypatch: pytest.Monk
     assert probes == [1]
 
 
-def test_it_may_be_closed_before_it_is_opened_twice_and_in_parallel() -> None:
-    async def scenario() -> None:
-        await over(never_asked).close()
-        store = over(never_asked)
-        await store.open()
-        await asyncio.gather(store.close(), store.close())
-        await store.close()
-        with pytest.raises(NotStored):
-            await store.store([document("a")], deadline=soon())
-
-    asyncio.run(scenario())
-
-
-def test_many_requests_at_once_are_all_stored_once_in_few_groups() -> None:
-    stored: list[str] = []
-    groups: list[int] = []
-    begin = threading.Event()
-
-    def insert(documents: Documents, seconds: float) -> Collection[int]:
-        begin.wait(WAIT_SECONDS)
-        stored.extend(document["name"] for document in documents)
-        groups.append(len(documents))
-        return ()
-
-    async def scenario() -> None:
-        store = over(insert)
-        await store.open()
-        tasks = [await ask(store, str(number)) for number in range(500)]
-        begin.set()
-        await asyncio.gather(*tasks)
-        await store.close()
-
-    asyncio.run(scenario())
-    assert stored == [str(number) for number in range(500)]
-    assert len(groups) == 2
-
-
 def test_an_insert_beyond_every_limit_is_reported_as_hanging_until_it_ends() -> None:
     async def scenario(store: GroupCommit, insert: Held) -> None:
         assert store.hanging is None
@@ -673,20 +346,3 @@ def test_an_insert_beyond_every_limit_is_reported_as_hanging_until_it_ends() -> 
         assert store.hanging is None
 
     asyncio.run(_play(scenario, HANGING_SECONDS=0.05))
-
-
-@with_store
-async def test_an_outage_of_a_store_is_reported_with_its_beginning(
-    store: GroupCommit, insert: Held
-) -> None:
-    assert store.trouble is not None
-    assert store.trouble.startswith("the spool away since 2")
-    one = await ask(store, "a")
-    await insert.group()
-    insert.let_go(NotStored("no"))
-    with pytest.raises(NotStored):
-        await one
-    mongodb, spool = store.trouble.split("; ")
-    assert mongodb.startswith("MongoDB away since 2")
-    assert mongodb.endswith(" UTC: no")
-    assert spool.endswith(" UTC: it is away")

@@ -4,33 +4,23 @@ work.
 
 from __future__ import annotations
 
-import ssl
-import threading
 import time
 import urllib.request
-from contextlib import ExitStack, closing
-from datetime import UTC, datetime, timedelta
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import bson
 import pytest
-from bson.raw_bson import RawBSONDocument
 from prometheus_client.parser import text_string_to_metric_families
 from pymongo.database import Database
 
-from frontdesk import process
 from frontdesk.errors import NotStored
-from frontdesk.metrics import REASONS, FrontdeskMetrics, status_words
-from frontdesk.tls import load
-from linedesk.runtime.metrics import MetricsSnapshot, MetricsSnapshots
+from frontdesk.metrics import REASONS, FrontdeskMetrics
+from linedesk.runtime.metrics import MetricsSnapshots
 from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
 from linedesk.store.documents import STATUS
-from linedesk.store.queue.guard import NOT_LOOKED_AT
-from linedesk.store.spool.spool import SpoolContents
 from tests.dispatcher.faults import failing
-from tests.frontdesk.authority import Authority
 from tests.frontdesk.desk import DeskProcess, signed_head, text_event, webhook
 from tests.frontdesk.inprocess import Running, in_loop, quick, running
 from tests.waiting import eventually
@@ -91,110 +81,12 @@ def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch)
     in_loop(scenario)
 
 
-@pytest.mark.usefixtures("quick")
-def test_under_tls_a_failed_connection_is_counted(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    pair = authority.issue(serial=1)
-    trusting = ssl.create_default_context(cafile=str(authority.root))
-
-    async def scenario() -> None:
-        async with running(load(pair.certificate, pair.key).context, most_connections=1) as desk:
-            stranger = await desk.connect()
-            stranger.send(b"GET / HTTP/1.1\r\n\r\n")
-            await desk.reach(lambda: desk.figures.refused["http"] == 1)
-            line = await desk.connect(trusting)
-            assert (await line.post()).status == 200
-            await desk.reach(lambda: figures_of(desk.figures)["connections"] == 1)
-            turned_away = await desk.connect()
-            assert await turned_away.ended()
-            assert desk.figures.refused["overload"] == 1
-
-    in_loop(scenario)
-
-
 def signed(*events: dict[str, Any]) -> bytes:
     body = webhook(*events)
     return signed_head(body, f"Content-Length: {len(body)}") + body
 
 
-def test_events_and_seconds_are_counted_of_what_was_answered_200() -> None:
-    figures = FrontdeskMetrics()
-    assert figures_of(figures)["acceptedEvents"] == 0
-    assert figures_of(figures)["storeSeconds"] == {"count": 0, "sum": 0}
-    figures.accepted(3, 1, 0.25)
-    figures.accepted(1, 0, 7.5)
-    figures.accepted(0, 0, 0.001)  # LINE's connectivity check stores nothing
-    found = figures_of(figures)
-    assert found["acceptedEvents"] == 4
-    assert found["duplicateEvents"] == 1
-    assert found["storeSeconds"] == {"count": 2, "sum": 7.75}
-    [seconds] = [one for one in figures.collect() if one.name == "linedesk_store_seconds"]
-    buckets = {one.labels["le"]: one.value for one in seconds.samples if "le" in one.labels}
-    assert (buckets["0.1"], buckets["0.25"], buckets["5.0"]) == (0, 1, 1)
-    assert (buckets["10.0"], buckets["+Inf"]) == (2, 2)
-
-
 # --- gauges -----------------------------------------------------------------------------------
-
-
-class Spooling:
-    spooled_events = 12
-    no_spool: str | None = None
-
-    def __init__(self) -> None:
-        accepted = datetime.now(UTC) - timedelta(seconds=60)
-        oldest = RawBSONDocument(bson.encode({"acceptTime": accepted}))
-        self.held = SpoolContents(documents=7, bytes=1_400, oldest=oldest)
-
-
-class Guarding:
-    share: float | None = None
-    closed: str | None = NOT_LOOKED_AT
-
-
-def test_gauges_are_asked_of_their_owners_and_left_out_while_unknown() -> None:
-    figures, guard, spooling = FrontdeskMetrics(), Guarding(), Spooling()
-    figures.watch_guard(guard)  # type: ignore[arg-type]
-    figures.watch_spool(spooling, max_bytes=1_000_000)
-    figures.set("certificate_ends_seconds", 1_800_000_000.0)
-    found = figures_of(figures)
-    assert not found.keys() & {"recvqUnreadShare", "recvqClosed"}
-    assert 59 < found["spoolOldestSeconds"] < 90
-    assert found["spoolDocuments"] == 7
-    assert found["spoolBytes"] == 1_400
-    assert found["spoolMaxBytes"] == 1_000_000
-    assert found["spooledEvents"] == 12
-    assert found["spoolAvailable"] == 1
-    spooling.no_spool = "the spool cannot be opened"
-    assert figures_of(figures)["spoolAvailable"] == 0
-    assert found["certificateEndsSeconds"] == 1_800_000_000
-    guard.closed = "recvq is not capped"
-    closed = figures_of(figures)["recvqClosed"]
-    assert (closed, type(closed)) == (1, int)
-    guard.share, guard.closed, spooling.held = 0.25, None, SpoolContents()
-    found = figures_of(figures)
-    assert (found["recvqUnreadShare"], found["recvqClosed"]) == (0.25, 0)
-    assert (found["spoolDocuments"], found["spoolOldestSeconds"]) == (0, 0)
-
-
-def test_the_status_line_is_made_of_the_same_figures() -> None:
-    assert status_words(MetricsSnapshot(), trouble=None) == (
-        "0 events accepted · 0.0/s · 0 requests refused · spool empty"
-    )
-    without = MetricsSnapshot(figures={"spoolDocuments": 0, "spoolAvailable": 0})
-    assert status_words(without, trouble=None).endswith(" · no spool")
-    snapshot = MetricsSnapshot(
-        figures={
-            "acceptedEvents": 1_204,
-            "refusedRequests": {"body": 1, "http": 2_000},
-            "spoolDocuments": 3_000,
-        },
-        per_second={"acceptedEvents": 12.34},
-    )
-    assert status_words(snapshot, trouble="MongoDB away since 14:02") == (
-        "MongoDB away since 14:02 · 1,204 events accepted · 12.3/s · 2,001 requests refused · "
-        "spool 3,000 documents"
-    )
 
 
 # --- real processes ---------------------------------------------------------------------------
@@ -209,29 +101,6 @@ def scraped(port: int) -> dict[str, float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-
-
-def test_helpers_beside_the_server_are_stopped_together_and_waited_for_once() -> None:
-    told: list[str] = []
-    waited: list[float] = []
-
-    class Hanging:
-        def start(self) -> None:
-            told.append("start")
-
-        def stop(self) -> None:
-            told.append("stop")
-
-        def join(self, timeout_seconds: float) -> None:
-            told.append("join")
-            waited.append(timeout_seconds)
-            threading.Event().wait(timeout_seconds)
-
-    with process.run_beside(0.05) as beside:
-        for _ in range(2):
-            beside(Hanging())  # type: ignore[arg-type]
-    assert told == ["start", "start", "stop", "stop", "join", "join"]
-    assert sum(waited) < 0.06
 
 
 def test_its_row_equals_the_metrics_and_blocks_no_work(
@@ -269,31 +138,3 @@ def test_its_row_equals_the_metrics_and_blocks_no_work(
             while time.monotonic() - began < 1.2:
                 assert desk.post(text_event("01C")).status == 200
             assert desk.stop() == 0
-
-
-def test_front_desks_that_share_a_port_have_each_a_port_of_metrics(
-    database: Database[Any], mongo_uri: str, tmp_path: Path
-) -> None:
-    port, metrics_ports = free_port(), (free_port(), free_port())
-    with ExitStack() as ended:
-        desks = [
-            ended.enter_context(
-                DeskProcess(
-                    uri=mongo_uri,
-                    database=database.name,
-                    port=port,
-                    arguments=["--share-port"],
-                    SPOOL_PATH=str(tmp_path / "spool.db"),
-                    FRONTDESK_METRICS_PORT=str(metrics_port),
-                )
-            )
-            for metrics_port in metrics_ports
-        ]
-        for desk in desks:
-            desk.wait_for_line("metrics served")
-        for number in range(40):
-            assert desks[0].post(text_event(f"{number}")).status == 200
-        told = [scraped(one)["linedesk_accepted_events_total"] for one in metrics_ports]
-        assert told == [desk.log.count("accepted events=1") for desk in desks]
-        assert sum(told) == 40
-        assert all(told)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import threading
 import time
 import uuid
@@ -19,8 +17,9 @@ from linedesk.setup.private_mongod import EmbeddedMongod, MongodNotFound, find_m
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from tests.conftest import missing
-from tests.frontdesk.desk import BROKEN_OFF, DeskProcess, in_threads, text_event
-from tests.servers import frozen, throwaway_mongod
+from tests.frontdesk.authority import Authority
+from tests.frontdesk.desk import DeskProcess, in_threads, text_event
+from tests.servers import throwaway_mongod
 from tests.waiting import eventually
 
 # LINE counts a webhook as failed when its answer takes longer.
@@ -96,21 +95,6 @@ def test_it_starts_before_mongodb_answers_503_in_time_without_it_and_200_wheneve
         assert {"before", "after"} <= ids
 
 
-def test_after_one_time_out_the_next_requests_are_refused_at_once(
-    own_mongod: EmbeddedMongod, own_database: Database[Any], desk: DeskProcess
-) -> None:
-    assert desk.post(text_event("before")).status == 200
-    with frozen(own_mongod.pid):
-        in_threads(8, lambda number: assert_refused_in_time(desk, f"first-{number}"))
-        started = time.monotonic()
-        for number in range(20):
-            assert_refused_in_time(desk, f"next-{number}")
-        assert time.monotonic() - started < 1
-    wait_until_ready(desk)
-    assert desk.post(text_event("after")).status == 200
-    assert own_database["recvq"].count_documents({"eventId": {"$regex": "^next"}}) == 0
-
-
 def test_accepted_events_survive_a_crash_of_mongodb(
     own_mongod: EmbeddedMongod, own_database: Database[Any], desk: DeskProcess
 ) -> None:
@@ -139,35 +123,6 @@ def test_accepted_events_survive_a_crash_of_mongodb(
     assert set(accepted) <= stored
 
 
-def test_accepted_events_survive_a_crash_of_the_front_desk(
-    own_mongod: EmbeddedMongod, own_database: Database[Any]
-) -> None:
-    desk = DeskProcess(uri=own_mongod.uri, database=own_database.name).start()
-    desk.wait_for_line("listening ")
-    accepted: list[str] = []
-    enough = threading.Event()
-
-    def post_until_the_crash(number: int) -> None:
-        for turn in range(10_000):
-            event_id = f"{number}-{turn}"
-            try:
-                answer = desk.post(text_event(event_id))
-            except BROKEN_OFF:
-                return
-            if answer.status == 200:
-                accepted.append(event_id)
-            if len(accepted) > 200:
-                enough.set()
-
-    load = threading.Thread(target=in_threads, args=(8, post_until_the_crash))
-    load.start()
-    assert enough.wait(20)
-    assert desk.stop(signal.SIGKILL) == -signal.SIGKILL
-    load.join(20)
-    stored = {document["eventId"] for document in own_database["recvq"].find()}
-    assert set(accepted) <= stored
-
-
 def test_without_a_recvq_as_it_must_be_it_says_what_to_do_and_makes_none(
     own_mongod: EmbeddedMongod, own_client: Client
 ) -> None:
@@ -189,14 +144,15 @@ def test_without_a_recvq_as_it_must_be_it_says_what_to_do_and_makes_none(
 def test_it_serves_tls_where_a_certificate_is_set(
     own_mongod: EmbeddedMongod, own_database: Database[Any], tmp_path: Path
 ) -> None:
-    certificate, key = make_certificate(tmp_path)
+    authority = Authority(tmp_path)
+    pair = authority.issue(serial=1, days=2)
     with DeskProcess(
         uri=own_mongod.uri,
         database=own_database.name,
-        FRONTDESK_TLS_CERT=str(certificate),
-        FRONTDESK_TLS_KEY=str(key),
+        FRONTDESK_TLS_CERT=str(pair.certificate),
+        FRONTDESK_TLS_KEY=str(pair.key),
     ) as desk:
-        assert desk.ask_tls("/readyz", trusted=certificate).status == 200
+        assert desk.ask_tls("/readyz", trusted=authority.root).status == 200
         row = eventually(lambda: own_database["status"].find_one())
         left_seconds = row["figures"]["certificateEndsSeconds"] - time.time()
         assert 86_400 < left_seconds < 2 * 86_400 + 60
@@ -205,11 +161,9 @@ def test_it_serves_tls_where_a_certificate_is_set(
 def test_a_certificate_that_cannot_be_used_is_named(
     own_mongod: EmbeddedMongod, own_database: Database[Any], tmp_path: Path
 ) -> None:
-    certificate, key = make_certificate(tmp_path)
-    other = tmp_path / "other"
-    other.mkdir()
-    _, not_its_key = make_certificate(other)
-    for files in ((certificate, certificate), (key, key), (certificate, not_its_key)):
+    authority = Authority(tmp_path)
+    pair, other = authority.issue(serial=1), authority.issue(serial=2)
+    for files in ((pair.key, pair.key), (pair.certificate, other.key)):
         desk = DeskProcess(
             uri=own_mongod.uri,
             database=own_database.name,
@@ -219,19 +173,3 @@ def test_a_certificate_that_cannot_be_used_is_named(
         assert desk.wait() == 78
         assert "FRONTDESK_TLS_KEY" in desk.log
         assert len(desk.lines) == 1
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A self-signed certificate for localhost, and its key."""
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]
-    options = ["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=localhost"]
-    names = ["-addext", "subjectAltName=DNS:localhost"]
-    files = ["-out", str(certificate), "-keyout", str(key)]
-    try:
-        subprocess.run(
-            [*command, *options, *names, *files], check=True, capture_output=True, timeout=30
-        )
-    except FileNotFoundError:
-        missing("openssl, which makes the certificate for this test, is not installed")
-    return certificate, key

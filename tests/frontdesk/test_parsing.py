@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,7 +26,6 @@ from frontdesk.parsing import (
     sign,
     verify,
 )
-from linedesk.store.limits import MOST_LEVELS, MOST_WRAPPED_BYTES
 
 ACCEPT_TIME = datetime(2026, 11, 21, 3, 15, 42, 123000, tzinfo=UTC)
 
@@ -68,37 +66,11 @@ def with_event(event: str) -> bytes:
 # --- reading ---------------------------------------------------------------------------------
 
 
-@given(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
-def test_a_body_in_chunks_is_put_together(chunks: list[bytes]) -> None:
-    assert read(Sender(chunks)) == b"".join(chunks)
-
-
-def test_a_body_of_exactly_the_limit_is_read() -> None:
-    assert len(read(Sender([b"x" * 60, b"x" * 40]), declared="100")) == 100
-
-
 def test_reading_ends_at_the_limit_and_not_at_the_end_of_the_body() -> None:
     sender = Sender([b"x" * 60] * 1000)
     with pytest.raises(TooLarge):
         read(sender)
     assert sender.calls == 2
-
-
-def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
-    sender = Sender([b"x"])
-    with pytest.raises(TooLarge):
-        read(sender, declared="101")
-    assert sender.calls == 0
-
-
-@pytest.mark.parametrize("declared", ["", "-1", "²", "1e3", "abc", "0"])
-def test_a_senseless_content_length_does_not_matter(declared: str) -> None:
-    assert read(Sender([b"{}"]), declared=declared) == b"{}"
-
-
-def test_a_sender_that_goes_away_leaves_nothing() -> None:
-    with pytest.raises(BadRequest):
-        read(Sender([b'{"events":'], ends=False))
 
 
 # --- parsing ---------------------------------------------------------------------------------
@@ -108,28 +80,15 @@ def test_a_sender_that_goes_away_leaves_nothing() -> None:
     "body",
     [
         b"",
-        b"no json",
-        b'{"events":[]',
-        b'{"events":[]}x',
         b"\xff\xfe",
         b'\xef\xbb\xbf{"events":[]}',
-        '{"events":[]}'.encode("utf-16"),
-        b'{"events":["\xed\xa0\x80"]}',
         b"[]",
-        b"null",
         b"{}",
-        b'{"events":null}',
         b'{"events":{}}',
-        b'{"events":"x"}',
         b'{"events":[1]}',
-        b'{"events":[{},null]}',
-        b'{"events":[[]]}',
         b'{"events":[{"a":NaN}]}',
-        b'{"events":[{"a":-Infinity}]}',
-        b'{"events":[{"a":1e400}]}',
         b'{"events":[{"a":' + b"9" * 5000 + b"}]}",
         b"[" * 100_000,
-        b'{"a":' * 100_000,
     ],
 )
 def test_a_body_that_is_not_a_webhook_is_refused_without_quoting_it(body: bytes) -> None:
@@ -137,16 +96,6 @@ def test_a_body_that_is_not_a_webhook_is_refused_without_quoting_it(body: bytes)
         parse_events(body)
     assert refusal.value.__suppress_context__ or refusal.value.__context__ is None
     assert len(str(refusal.value)) < 60
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_are_either_events_or_refused(body: bytes) -> None:
-    with suppress(BadRequest):
-        assert isinstance(parse_events(body), list)
-
-
-def test_no_events_are_no_mistake() -> None:
-    assert parse_events(b'{"destination":"U1","events":[]}') == []
 
 
 def test_more_events_than_any_webhook_has_are_too_large() -> None:
@@ -180,49 +129,6 @@ def test_whatever_json_object_comes_is_stored_as_it_came(events: list[Event]) ->
     assert [document["event"] for document in documents] == events
     assert all(document["acceptTime"] == ACCEPT_TIME for document in documents)
     assert all(document["channel"] == "main" and document["key"] for document in documents)
-
-
-def test_unknown_types_and_fields_are_stored_untouched() -> None:
-    event = {
-        "type": "somethingNew",
-        "webhookEventId": "01HX",
-        "source": {"type": "user", "userId": "U1", "new": {"$deep": [1, 2.5, None]}},
-        "text": "改行\nと絵文字🙂と\0",
-    }
-    [document] = encode(json.dumps({"events": [event]}).encode())
-    assert document["event"] == event
-    assert (document["eventId"], document["key"]) == ("01HX", "U1")
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        '{"a":9223372036854775808}',
-        '{"a":[{"b":-9223372036854775809}]}',
-        '{"a\\u0000b":1}',
-        '{"a":{"\\u0000":1}}',
-        '{"a":' * (MOST_LEVELS + 1) + "1" + "}" * (MOST_LEVELS + 1),
-        '{"a":' + "[" * MOST_LEVELS + "]" * MOST_LEVELS + "}",
-    ],
-)
-def test_an_event_that_mongodb_cannot_store_is_refused(event: str) -> None:
-    with pytest.raises(BadRequest):
-        encode(with_event(event))
-
-
-def test_the_largest_and_the_deepest_that_mongodb_holds_is_stored() -> None:
-    deepest = '{"a":' * MOST_LEVELS + "9223372036854775807" + "}" * MOST_LEVELS
-    assert len(encode(with_event(deepest))) == 1
-
-
-def test_many_shallow_events_are_not_taken_for_deep_ones() -> None:
-    assert len(encode(b'{"events":[' + b'{"a":[{}]},' * 500 + b"{}]}")) == 501
-
-
-def test_an_event_over_mongodbs_size_is_too_large() -> None:
-    assert MOST_WRAPPED_BYTES < 16 * 1024 * 1024
-    with pytest.raises(TooLarge):
-        encode(with_event('{"a":"' + "x" * MOST_WRAPPED_BYTES + '"}'))
 
 
 @pytest.mark.parametrize(
@@ -267,17 +173,6 @@ def test_published_signatures_are_accepted(secret: bytes, body: bytes, signature
     assert verify(body, signature, secrets=[secret])
 
 
-def test_a_signature_with_one_letter_in_the_other_case_is_refused() -> None:
-    secret, body, signature = VECTORS[2]
-    assert not verify(body, signature.replace(b"t7H", b"T7H"), secrets=[secret])
-
-
-@given(st.binary(max_size=2000), secrets, st.data())
-def test_any_of_several_secrets_fits(body: bytes, keys: list[bytes], data: st.DataObject) -> None:
-    used = data.draw(st.sampled_from(keys))
-    assert verify(body, sign(body, used), secrets=keys)
-
-
 @given(st.binary(max_size=500), secrets, st.binary(max_size=80))
 def test_a_signature_of_no_known_secret_is_refused(
     body: bytes, keys: list[bytes], guess: bytes
@@ -285,25 +180,5 @@ def test_a_signature_of_no_known_secret_is_refused(
     assert verify(body, guess, secrets=keys) == (guess in {sign(body, key) for key in keys})
 
 
-@given(st.binary(min_size=1, max_size=500), st.binary(min_size=1), st.data())
-def test_a_changed_body_is_refused(body: bytes, secret: bytes, data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(body) - 1))
-    changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
-    assert not verify(changed, sign(body, secret), secrets=[secret])
-
-
 def test_without_secrets_nothing_is_accepted() -> None:
     assert not verify(b"{}", b"", secrets=[])
-
-
-def test_every_secret_is_compared_even_after_one_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = [b"first", b"second", b"third"]
-    signed_with: list[bytes] = []
-
-    def watched(body: bytes, secret: bytes) -> bytes:
-        signed_with.append(secret)
-        return sign(body, secret)
-
-    monkeypatch.setattr("frontdesk.parsing.sign", watched)
-    assert verify(b"{}", sign(b"{}", b"first"), secrets=keys)
-    assert signed_with == keys

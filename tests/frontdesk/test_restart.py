@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from frontdesk.errors import CannotListen
-from frontdesk.server import Address, listeners
 from tests.frontdesk.desk import DeskProcess
 from tests.frontdesk.load import Load, plain
 
@@ -61,27 +59,6 @@ def test_restarts_under_load_on_a_socket_that_stays_open_fail_no_request(
     assert words.count("READY=1") == RESTARTS + 1
     assert any(word.startswith("STATUS=") and "events accepted" in word for word in words)
     assert "inherited socket differs from the settings" in desk.log
-
-
-def test_a_socket_that_does_not_listen_is_refused() -> None:
-    with socket.socket() as mute:
-        mute.bind(("127.0.0.1", 0))
-        with pytest.raises(CannotListen, match="ListenStream="), listeners(Address(), [mute]):
-            pass
-
-
-def test_several_sockets_may_be_handed_over_and_none_is_ended_for_others(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as two:
-        ports = [each.getsockname()[1] for each in (one, two)]
-        with listeners(Address(port=ports[1]), [one.dup(), two.dup()]) as sockets:
-            assert [each.getsockname()[1] for each in sockets] == ports
-        assert caplog.records == []
-        for port in ports:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        with listeners(Address(host="::1", port=ports[0]), [one.dup()]):
-            assert "inherited socket differs from the settings" in caplog.text
 
 
 @contextmanager

@@ -8,49 +8,13 @@ from typing import Any
 
 import pytest
 
-from linedesk.store.spool.spool import SpoolContents
-from tests.frontdesk.inprocess import TOKEN, Running, in_loop, quick, request, running
+from tests.frontdesk.inprocess import TOKEN, in_loop, quick, request, running
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-def accepts(desk: Running) -> bool:
-    return all(one.is_serving() for one in desk.server.servers)
-
-
 # --- reports ----------------------------------------------------------------------------------
-
-
-class Spooling:
-    held = SpoolContents(documents=1204)
-    spooled_events = 0
-    no_spool: str | None = None
-
-
-def test_it_is_ready_once_it_listens_and_then_reports_figures_each_second() -> None:
-    async def scenario() -> None:
-        async with running() as desk:
-            assert desk.service.words[0][0] == "ready"
-            line = await desk.connect()
-            assert (await line.post()).status == 200
-            line.send(b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
-            assert (await line.answer()).status == 401
-            desk.figures.watch_spool(Spooling(), max_bytes=1)
-            desk.store.trouble = "MongoDB away since 14:02"
-            await desk.reach(lambda: "1,204" in desk.service.last("alive"))
-            status = desk.service.last("alive")
-            assert status.startswith("MongoDB away since 14:02 · 1 events accepted · ")
-            assert status.endswith("/s · 1 requests refused · spool 1,204 documents")
-            assert desk.server.tell()["state"] == "working"
-            desk.store.unavailable = "neither store works"
-            assert desk.server.tell()["state"] == "waiting"
-            await desk.stop()
-            told = desk.service.last("stopping")
-            assert told
-            assert desk.server.tell()["state"] == "stopping"
-
-    in_loop(scenario)
 
 
 def test_while_a_thread_hangs_it_says_so_instead_of_being_alive() -> None:
@@ -137,54 +101,6 @@ def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer() -> N
             assert (answer.status, answer.headers["connection"]) == (200, "close")
             await stop
             assert desk.store.stored == 6
-
-    in_loop(scenario)
-
-
-def test_without_connections_a_stop_does_not_linger() -> None:
-    async def scenario() -> None:
-        async with running(limits={"linger_seconds": 60.0}) as desk:
-            line = await desk.connect()
-            assert (await line.post()).status == 200
-            line.writer.close()
-            async with asyncio.timeout(10):
-                await desk.stop()
-
-    in_loop(scenario)
-
-
-def test_an_accepted_silent_connection_is_served_after_the_last_accept() -> None:
-    limits = {"linger_seconds": 0.0, "silent_seconds": 10.0}
-
-    async def scenario() -> None:
-        async with running(limits=limits) as desk:
-            whole, half = await desk.connect(), await desk.connect()
-            await desk.reach(lambda: len(desk.server.server_state.connections) == 2)
-            half.send(request()[:20])
-            stop = asyncio.create_task(desk.stop())
-            await desk.reach(lambda: not accepts(desk))
-            whole.send(request())
-            half.send(request()[20:])
-            for line in (whole, half):
-                answer = await line.answer()
-                assert (answer.status, answer.headers["connection"]) == (200, "close")
-            await stop
-
-    in_loop(scenario)
-
-
-def test_a_connection_after_the_last_accept_waits_for_the_successor() -> None:
-    async def scenario() -> None:
-        async with running() as desk:
-            await desk.stop()
-            # No reset, since a copy of the socket is open; the kernel takes the request, too.
-            line = await desk.connect()
-            line.send(request())
-            successor = Running(desk.kept.dup())
-            assert (await line.answer()).status == 200
-            line.writer.close()
-            await successor.stop()
-            successor.close()
 
     in_loop(scenario)
 

@@ -42,17 +42,6 @@ def inserting(*requests: PendingRequest) -> Stores:
     return stores
 
 
-def spooling() -> tuple[Stores, PendingRequest, PendingRequest]:
-    """recvq is away; the first request is in the spool's insert under way, the second waits."""
-    stores, first, waits = open_stores(), request("A"), request("B")
-    stores.begin(stores.recvq, 0)
-    stores.failed(stores.recvq, AWAY, 0)
-    stores.arrive(first, 0)
-    assert isinstance(stores.begin(stores.spool, 0), Insert)
-    stores.arrive(waits, 0)
-    return stores, first, waits
-
-
 def keys_waiting(stores: Stores) -> list[str]:
     return [key for one in stores.spool.waiting for _, key in sorted(one.keys)]
 
@@ -72,26 +61,6 @@ def test_only_a_time_out_after_fair_time_says_that_a_store_is_away() -> None:
     stores.expired(again, 0.7)
     assert stores.recvq.state is StoreState.PROBING
     assert str(stores.recvq.reason) == "MongoDB did not confirm in time"
-
-
-def test_a_stop_during_an_insert_finishes_what_waits_and_during_a_probe_refuses_it() -> None:
-    for insert_ends in (True, False):
-        stores, first, waits = spooling()
-        if not insert_ends:
-            stores.expired(first, first.deadline)
-            stores.failed(stores.spool, AWAY, 0)
-            assert isinstance(stores.begin(stores.spool, 0), Probe)
-        stores.stop(stores.spool, 0)
-        if insert_ends:
-            stores.inserted(stores.spool, ())
-            assert isinstance(stores.begin(stores.spool, 0), Insert)
-            stores.inserted(stores.spool, ())
-            assert (first.answer, waits.answer) == (0, 0)
-        else:
-            assert str(waits.answer) == "stopping"
-            stores.probed(stores.spool)
-        assert stores.spool.has_ended
-        assert stores.spool.state is StoreState.STOPPING
 
 
 def test_each_request_gets_its_own_duplicates() -> None:
@@ -137,22 +106,6 @@ def test_a_full_spool_refuses_what_is_new_but_takes_what_recvq_had_admitted(
     assert str(new.answer) == "too much is waiting to be stored"
 
 
-def test_where_neither_store_works_each_says_why() -> None:
-    stores = open_stores()
-    stores.begin(stores.spool, 0)
-    one, other = request("A"), request("A")
-    for store, lost in ((stores.spool, one), (stores.recvq, other)):
-        stores.recvq.state = StoreState.PROBING if store is stores.spool else StoreState.OPEN
-        stores.arrive(lost, 0)
-        stores.begin(store, 0)
-        stores.failed(store, NotStored(f"{store.name} fails"), 0)
-    assert stores.unavailable == "MongoDB fails; the spool fails"
-    assert [str(one.answer), str(other.answer)] == [
-        "the spool fails",
-        "MongoDB fails; the spool fails",
-    ]
-
-
 def test_an_insert_that_succeeds_late_answers_what_the_spool_has_not_yet_and_opens_it() -> None:
     late = request("A")
     stores = inserting(late)
@@ -162,63 +115,6 @@ def test_an_insert_that_succeeds_late_answers_what_the_spool_has_not_yet_and_ope
     assert late.answer == 1
     assert stores.recvq.state is StoreState.OPEN
     assert stores.begin(stores.spool, 1) is None
-
-
-def test_failures_are_counted_until_one_call_succeeds() -> None:
-    stores = open_stores()
-    for error in ("one", "two"):
-        stores.begin(stores.recvq, 0)
-        stores.failed(stores.recvq, NotStored(error), 0)
-    assert (stores.recvq.failures, str(stores.recvq.reason)) == (2, "two")
-    stores.begin(stores.recvq, 0)
-    stores.probed(stores.recvq)
-    assert stores.recvq.failures == 0
-
-
-def test_requests_put_back_count_against_the_bounds_and_come_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(store_choice, "MOST_DOCUMENTS", 2)
-    stores = open_stores()
-    first, newer, much = request("B", "B"), request("C"), request("C")
-    stores.arrive(first, 0)
-    stores.begin(stores.recvq, 0)
-    stores.arrive(newer, 0)
-    stores.keys_spooled([("main", "A")], 0)
-    assert stores.recvq.waiting == [first, newer]
-    stores.arrive(much, 0)
-    assert isinstance(much.answer, NotStored)
-
-
-def test_a_request_larger_than_the_bound_still_gets_its_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(store_choice, "MOST_DOCUMENTS", 1)
-    stores = open_stores()
-    large = request("A", "B")
-    stores.arrive(large, 0)
-    assert stores.begin(stores.recvq, 0) == Insert(large.documents, 1)
-
-
-def test_a_store_that_was_given_up_takes_nothing_and_keeps_nothing() -> None:
-    first, waits = request("A"), request("B")
-    stores = inserting(first)
-    stores.arrive(waits, 0)
-    stores.abandon(stores.recvq, 0)
-    assert stores.recvq.has_ended
-    assert stores.spool.waiting == [first, waits]
-    stores.begin(stores.spool, 0)
-    stores.inserted(stores.spool, ())
-    assert stores.spooled == 2
-
-
-def test_a_failure_during_a_stop_refuses_what_waits_for_the_spool() -> None:
-    stores, first, waits = spooling()
-    stores.stop(stores.spool, 0)
-    assert not waits.is_done
-    stores.failed(stores.spool, AWAY, 0)
-    assert [str(one.answer) for one in (first, waits)] == ["does not answer"] * 2
-    assert stores.spool.has_ended
 
 
 # --- the machine

@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from frontdesk.server import DRAIN_SECONDS
 from frontdesk.tls import HANDSHAKE_SECONDS, load
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import ROOT, DeskProcess, read_answer
-from tests.frontdesk.inprocess import QUICK, Line, Running, in_loop, quick, request, running
+from tests.frontdesk.inprocess import in_loop, quick, request, running
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
@@ -59,60 +58,6 @@ def test_it_shows_the_whole_chain_under_tls_1_2_and_1_3(authority: Authority, pa
                 assert line.serial == SERIAL
 
     in_loop(scenario)
-
-
-def test_tls_1_1_is_refused_and_logged(
-    authority: Authority, pair: Pair, caplog: pytest.LogCaptureFixture
-) -> None:
-    context = trusting(authority)
-    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
-    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
-        context.maximum_version = ssl.TLSVersion.TLSv1_1
-    # Without this OpenSSL's client would not even try.
-    context.set_ciphers("DEFAULT:@SECLEVEL=0")
-
-    async def scenario() -> None:
-        async with running(opened(pair)) as desk:
-            with pytest.raises(OSError):  # noqa: PT011 - an alert, or the end of the connection
-                await desk.connect(context)
-            await desk.reach(lambda: "UNSUPPORTED_PROTOCOL" in caplog.text)
-
-    in_loop(scenario)
-
-
-def test_half_a_handshake_is_ended_by_its_time(pair: Pair) -> None:
-    async def scenario() -> None:
-        hasty = {"handshake_seconds": 0.3}
-        async with running(opened(pair), limits=hasty) as desk:
-            half = await half_a_handshake(desk)
-            assert await half.ended()
-            await desk.reach(lambda: not desk.server.server_state.connections)
-
-    in_loop(scenario)
-
-
-def test_half_handshakes_hold_their_places_and_a_newer_connection_is_refused(
-    authority: Authority, pair: Pair
-) -> None:
-    async def scenario() -> None:
-        patient = {"handshake_seconds": 60.0}
-        async with running(opened(pair), limits=patient, most_connections=2) as desk:
-            for _ in range(2):
-                await half_a_handshake(desk)
-            turned_away = await desk.connect()
-            assert await turned_away.ended()
-            assert desk.figures.refused["overload"] == 1
-            assert len(desk.server.server_state.connections) == 2
-
-    in_loop(scenario)
-
-
-async def half_a_handshake(desk: Running) -> Line:
-    before = len(desk.server.server_state.connections)
-    line = await desk.connect()
-    line.send(b"\x16\x03\x01")
-    await desk.reach(lambda: len(desk.server.server_state.connections) == before + 1)
-    return line
 
 
 DESCRIPTORS = 256
@@ -185,36 +130,4 @@ def test_a_handshake_is_not_cut_by_a_stop(authority: Authority, pair: Pair) -> N
     in_loop(scenario)
 
 
-def test_half_a_handshake_does_not_hold_up_a_stop(pair: Pair) -> None:
-    async def scenario() -> None:
-        patient = {"handshake_seconds": 60.0, "silent_seconds": 0.1}
-        async with running(opened(pair), limits=patient) as desk:
-            half = await half_a_handshake(desk)
-            began = time.monotonic()
-            await desk.stop()
-            assert await half.ended()
-            assert time.monotonic() - began < QUICK["linger_seconds"] + DRAIN_SECONDS
-
-    in_loop(scenario)
-
-
 # --- certificates that cannot be used ----------------------------------------------------------
-
-
-def test_an_expired_certificate_is_served_and_shows_its_end(authority: Authority) -> None:
-    expired = authority.issue(serial=300, days=-1)
-    assert load(expired.certificate, expired.key).ends < time.time()
-
-
-def test_files_that_do_not_match_are_refused(authority: Authority, pair: Pair) -> None:
-    other = authority.issue(serial=301)
-    with pytest.raises(ssl.SSLError, match="KEY_VALUES_MISMATCH"):
-        load(pair.certificate, other.key)
-
-
-def test_a_key_with_a_password_is_refused(pair: Pair, tmp_path: Path) -> None:
-    locked = tmp_path / "locked.pem"
-    command = ["openssl", "ec", "-in", pair.key, "-aes128", "-passout", "pass:secret"]
-    subprocess.run([*command, "-out", locked], check=True, capture_output=True, timeout=30)
-    with pytest.raises(ssl.SSLError):
-        load(pair.certificate, locked)

@@ -15,8 +15,6 @@ import pytest
 from frontdesk import group_commit, store_choice
 from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.group_commit import GroupCommit
-from linedesk.runtime import outage
-from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool, SpoolContents
 from tests.frontdesk.test_group_commit import FAST_SECONDS, Calls, Held
@@ -122,23 +120,6 @@ def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
 
 
 @scene
-async def test_documents_that_mongodb_confirms_never_touch_the_spool(scene: Scene) -> None:
-    task = await scene.ask("A-1")
-    assert await scene.inserted() == ["A-1"]
-    scene.insert.let_go()
-    assert await task == 0
-    assert scene.spooled() == []
-    assert scene.store.unavailable is None
-    assert scene.store.spool is None
-
-
-@scene
-async def test_the_thread_of_each_store_has_its_name(scene: Scene) -> None:
-    found = sorted(thread.name for thread in threading.enumerate() if "commit" in thread.name)
-    assert found == ["frontdesk-commit-recvq_0", "frontdesk-commit-spool_0"]
-
-
-@scene
 async def test_a_time_out_spools_all_that_is_under_way_and_waits_in_its_order(
     scene: Scene,
 ) -> None:
@@ -152,38 +133,6 @@ async def test_a_time_out_spools_all_that_is_under_way_and_waits_in_its_order(
     assert await (await scene.ask("A-4")) == 0
     assert scene.spooled()[-1] == "A-4"
     assert scene.insert.entered.empty()
-
-
-@scene
-async def test_a_failed_insert_spools_what_waited_behind_it_before_anything_newer(
-    scene: Scene,
-) -> None:
-    first = await scene.ask("A-1")
-    await scene.inserted()
-    second = await scene.ask("A-2")
-    scene.insert.let_go(NotStored("MongoDB does not answer"))
-    assert [await first, await second] == [0, 0]
-    assert await (await scene.ask("A-3")) == 0
-    assert scene.spooled() == ["A-1", "A-2", "A-3"]
-    assert scene.store.unavailable is None
-    assert scene.store.spool is not None
-
-
-@scene
-async def test_a_request_with_little_time_takes_all_along_and_counts_as_no_outage(
-    scene: Scene,
-) -> None:
-    ahead = await scene.ask("A-1")
-    await scene.inserted()
-    late = await scene.ask("A-2", seconds=0.05)
-    behind = await scene.ask("A-3")
-    assert [await ahead, await late, await behind] == [0, 0, 0]
-    assert scene.spooled() == ["A-1", "A-2", "A-3"]
-    scene.insert.let_go()
-    other = await scene.ask("B-1")
-    assert await scene.inserted() == ["B-1"]
-    scene.insert.let_go()
-    assert await other == 0
 
 
 @scene
@@ -202,29 +151,6 @@ async def test_keys_found_held_only_after_the_time_out_do_not_keep_it_from_probi
     assert await scene.inserted() == ["B-1"]
     scene.insert.let_go()
     assert await other == 0
-
-
-@scene
-async def test_an_outage_is_logged_with_its_beginning_and_end(scene: Scene) -> None:
-    told: list[str] = []
-    for level in ("warning", "info"):
-        scene.patch.setattr(outage.log, level, lambda text, *_: told.append(text))
-    ahead = await scene.ask("A-1")
-    await scene.inserted()
-    # Too little time of its own: that is no outage, and no message would report its end.
-    late = await scene.ask("A-2", seconds=0.05)
-    assert [await ahead, await late] == [0, 0]
-    scene.insert.let_go()
-    assert told == []
-    failing = await scene.ask("B-1")
-    await scene.inserted()
-    scene.insert.let_go(NotStored("MongoDB does not answer"))
-    assert await failing == 0
-    assert [one[:22] for one in told] == ["MongoDB cannot be used"]
-    scene.probe.let_go()
-    await until(lambda: len(told) == 2)
-    assert told[1].startswith("MongoDB can be used again")
-    assert scene.store.spooled_events == 3
 
 
 @scene
@@ -285,38 +211,6 @@ async def test_a_request_on_its_way_to_the_spool_is_not_overtaken(scene: Scene) 
 
 
 @scene
-async def test_an_insert_that_succeeds_late_answers_what_the_spool_has_not_yet(
-    scene: Scene,
-) -> None:
-    append = Held()
-    scene.patch.setattr(scene.writer, "append", lambda documents: append(documents))
-    first = await scene.ask("A-1", seconds=0.6)
-    await scene.inserted()
-    await append.arguments()
-    scene.insert.let_go(frozenset({0}))
-    assert await first == 1
-    append.let_go()
-    await until(lambda: scene.store.spool is None)
-
-
-@scene
-async def test_where_neither_store_works_each_says_why_within_the_time(scene: Scene) -> None:
-    def full(documents: Sequence[Any]) -> None:
-        raise SpoolUnavailable("the spool's disk is full")
-
-    scene.patch.setattr(scene.writer, "append", full)
-    scene.patch.setattr(scene.writer, "probe", lambda: full(()))
-    failing = await scene.ask("A-1")
-    await scene.inserted()
-    scene.insert.let_go(NotStored("MongoDB does not answer"))
-    with pytest.raises(NotStored, match="disk is full"):
-        await failing
-    with pytest.raises(NotStored, match="MongoDB does not answer; the spool's disk is full"):
-        await (await scene.ask("A-2"))
-    assert scene.store.unavailable == "MongoDB does not answer; the spool's disk is full"
-
-
-@scene
 async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
     scene.patch.setattr(store_choice, "SPOOL_SECONDS", 0.2)
     append = Held()
@@ -328,30 +222,6 @@ async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
         await task
     assert time.monotonic() - started < 1.5
     append.let_go()
-
-
-@scene
-async def test_a_spool_that_cannot_be_read_stops_no_insert_unless_it_held_documents(
-    scene: Scene,
-) -> None:
-    def unreadable(connection: Any) -> None:
-        raise SpoolUnavailable("the spool's disk fails")
-
-    scene.patch.setattr("linedesk.store.spool.spool.UNREADABLE_SECONDS", 0.0)
-    reader = scene.reader
-    whole = reader._look_whether_empty
-    scene.patch.setattr(reader, "_look_whether_empty", unreadable)
-    task = await scene.ask("A-1")
-    assert await scene.inserted() == ["A-1"]
-    scene.insert.let_go()
-    assert await task == 0
-
-    scene.patch.setattr(reader, "_look_whether_empty", whole)
-    await another_process_spools(scene, "B-1")
-    assert await (await scene.ask("B-2")) == 0
-    scene.patch.setattr(reader, "_look_whether_empty", unreadable)
-    assert await (await scene.ask("C-1")) == 0
-    assert scene.spooled() == ["B-1", "B-2", "C-1"]
 
 
 @scene

@@ -7,11 +7,9 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 import linesim
 from jobworker.bot.talk import Talk
@@ -23,7 +21,6 @@ from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.records.effects import WITH_OUTBOX
 from linesim import HandClock, Sim
 from tests.jobworker.worker_harness import Room
 from tests.linedesk.store.lagging import lagging_set
@@ -31,7 +28,6 @@ from tests.servers import frozen, throwaway_mongod
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
-Dies = Callable[..., None]
 
 
 def counter() -> Bot:
@@ -57,28 +53,6 @@ def all_answered_once(room: Room, users: Sequence[Any], messages: int) -> None:
     assert (room.letters(), room.calls_noted()) == ([], [])
     for found in room.database.conversations.find():
         assert len(set(found["applied"])) == len(found["applied"]) == messages
-
-
-def of_some_time_ago(database: Database[Any]) -> None:
-    """The tokens of all waiting replies are over."""
-    past = datetime.now(UTC) - timedelta(seconds=90)
-    for found in database.conversations.find(WITH_OUTBOX):
-        ages = {f"outbox.{place}.tokenFrom": past for place in found["outbox"]}
-        database.conversations.update_one({"_id": found["_id"]}, {"$set": ages})
-
-
-def test_a_process_that_dies_between_record_and_call_leaves_its_answer_to_the_next_one(
-    database: Any, dies: Dies, room: Rooms, sim: Sim
-) -> None:
-    """Also when the token has expired meanwhile."""
-    user = sim.add_user("花子")
-    dies("recorded", user)
-    assert texts(sim, user) == []
-    of_some_time_ago(database)
-    # LINE has it as long ago.
-    sim.answer_next("reply", 400, {"message": "Invalid reply token"})
-    room(Bot(), epoch=2).until_quiet()
-    assert texts(sim, user) == ["はい"]
 
 
 def test_a_token_that_expires_between_record_and_call_is_not_used(
@@ -125,17 +99,7 @@ def test_a_call_stored_with_a_record_of_unknown_outcome_was_not_made(
         assert texts(sim, user) == ["1"]
 
 
-def test_a_lost_answer_is_proved_by_the_repeated_call(database: Any) -> None:
-    """LINE took the first call: it refuses the token of the second one."""
-    with linesim.running(rate_limits=False) as sim:
-        user = sim.add_user("花子")
-        sim.close_next("reply", accept=True)
-        with Room(database, sim, counter()) as desk:
-            desk.says(user, "?")
-            all_answered_once(desk, [user], 1)
-        assert [call.endpoint for call in sim.calls] == ["reply", "reply"]
-
-
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_an_election_amid_answers_loses_nothing_and_repeats_nothing(
     mongod: object, request: pytest.FixtureRequest, sim: Sim
@@ -153,6 +117,7 @@ def test_an_election_amid_answers_loses_nothing_and_repeats_nothing(
     lagging.client.drop_database(database.name)
 
 
+@pytest.mark.long
 def test_a_thousand_answers_around_an_outage_arrive_once_and_their_ends_follow(
     mongod: object, sim: Sim
 ) -> None:
@@ -182,17 +147,6 @@ def edited(room: Room, user: Any, count: int, **more: Any) -> None:
     id_ = {"_id": room.conversation(user.user_id)["_id"]}
     changed = room.database.conversations.update_one(id_, {"$set": {"data.count": count}, **more})
     assert changed.modified_count == 1
-
-
-def test_the_next_message_sees_an_edit_that_counts(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    desk = room(counter())
-    for count in (0, 40, 80):
-        if count:
-            edited(desk, user, count, **{"$inc": {"n": 1}})
-        desk.says(user, "?")
-        desk.until_quiet()
-    assert texts(sim, user) == ["1", "41", "81"]
 
 
 def test_an_edit_that_counts_while_the_handler_runs_is_not_overwritten(

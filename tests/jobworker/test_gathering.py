@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from linebot.v3.messaging import PushMessageRequest, TextMessage
 from linebot.v3.webhooks import MessageEvent, StickerMessageContent, TextMessageContent
 from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
-from linedesk.operate.dead_letters import event_again, explained
-from linedesk.store.client import Client
+from linedesk.operate.dead_letters import explained
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import Document
 from linesim import Sim
-from tests.dispatcher.faults import failing
-from tests.jobworker.worker_harness import CHANNEL, SHORT_PAUSES, Room
+from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.rows import rows_of
 from tests.waiting import eventually
 
@@ -87,15 +82,6 @@ def test_messages_that_follow_each_other_are_handled_together(room: Rooms, sim: 
     assert call.body["replyToken"] == documents[-1]["event"]["replyToken"], "it lives longest"
 
 
-def test_the_wait_goes_by_the_time_of_acceptance(room: Rooms, sim: Sim) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(gather=20.0)
-    desk = room(gatherer.bot)
-    ago = datetime.now(UTC) - timedelta(seconds=19.8)
-    desk.put(sim.drafts.text(user, "待たせない"), accepted=ago)
-    desk.until_quiet()
-    assert gatherer.seen == [["待たせない"]]
-
-
 def test_as_many_as_may_be_together_are_handled_at_once(room: Rooms, sim: Sim) -> None:
     user, gatherer = sim.add_user("花子"), Gatherer(most=3)
     desk = room(gatherer.bot)
@@ -123,57 +109,6 @@ def test_anything_else_behind_them_ends_it(room: Rooms, sim: Sim, what: str) -> 
         desk.send(sim.drafts.sticker(user, chat=group))
     desk.until_quiet()
     assert gatherer.seen == [["一", "二"], *([["三"], ["四"]] if what == "another sender" else [])]
-
-
-def test_an_event_without_a_sender_does_not_wait(room: Rooms, sim: Sim) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer()
-    group = sim.add_group("組")
-    group.members.append(user.user_id)
-    desk = room(gatherer.bot)
-    for word in "一二":
-        event = sim.drafts.text(user, word, chat=group)
-        del event["source"]["userId"]
-        desk.send(event)
-    desk.until_quiet()
-    assert gatherer.seen == [["一"], ["二"]]
-
-
-def test_two_classes_of_one_handler_are_handled_together(room: Rooms, sim: Sim) -> None:
-    user, bot, seen = sim.add_user("花子"), Bot(), []
-
-    @bot.add(MessageEvent, [TextMessageContent, StickerMessageContent], gather=LONG, most=2)
-    def both(events: list[Any], talk: Talk) -> None:
-        seen.append([event.message.type for event in events])
-
-    desk = room(bot)
-    desk.says(user, "これ")
-    desk.send(sim.drafts.sticker(user))
-    desk.until_quiet()
-    assert seen == [["text", "sticker"]]
-
-
-def test_a_state_of_its_own_has_handlers_of_its_own(room: Rooms, sim: Sim) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.3, state="asked")
-
-    @gatherer.bot.add(MessageEvent, message=TextMessageContent)
-    def first(event: MessageEvent, talk: Talk) -> None:
-        talk.state = "asked"
-
-    desk = room(gatherer.bot)
-    say(desk, user, "始め", "一", "二")
-    desk.until_quiet()
-    assert gatherer.seen == [["一", "二"]]
-
-
-def test_a_flood_is_handled_in_order_and_beyond_every_bound(room: Rooms, sim: Sim) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.2, most=30)
-    desk = room(gatherer.bot)
-    words = [str(n) for n in range(250)]
-    say(desk, user, *words)
-    desk.until_quiet()
-    assert [word for call in gatherer.seen for word in call] == words
-    assert desk.conversation(user.user_id)["data"]["handled"] == words
-    assert len(gatherer.seen) < 60
 
 
 # Messages that were taken back.
@@ -204,19 +139,6 @@ def test_of_messages_that_were_all_taken_back_none_is_handled(room: Rooms, sim: 
     desk.until_quiet()
     assert gatherer.seen == []
     assert [row["outcome"] for row in runs_of(desk)][:1] == ["unheard"]
-
-
-def test_a_message_that_was_emptied_before_it_was_read_is_left_out(room: Rooms, sim: Sim) -> None:
-    """Like the spool, if the unsend comes while MongoDB is away."""
-    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.3)
-    desk = room(gatherer.bot)
-    say(desk, user, "一")
-    event = sim.drafts.text(user, "秘密")
-    event["message"] = {"type": "text", "id": event["message"]["id"]}
-    desk.put_document({**a_document(event), "unsent": True})
-    say(desk, user, "二")
-    desk.until_quiet()
-    assert gatherer.seen == [["一", "二"]]
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -273,29 +195,6 @@ def runs_of(desk: Room) -> list[Document]:
 # Handlers that fail.
 
 
-def test_another_try_gets_the_same_messages(room: Rooms, sim: Sim) -> None:
-    """Later messages are not among them: a message that makes the handler fail does not take more
-    along with each try.
-    """
-    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.2)
-    desk = room(gatherer.bot)
-    gatherer.fails = 1
-    late = threading.Event()
-
-    def handle(events: list[MessageEvent], talk: Talk) -> None:
-        gatherer.answer(events, talk)
-        late.set()
-
-    gatherer.act = handle
-    say(desk, user, "一", "二")
-    eventually(lambda: gatherer.seen)
-    say(desk, user, "三")
-    assert late.wait(15)
-    desk.until_quiet()
-    assert gatherer.seen == [["一", "二"], ["一", "二"], ["三"]]
-    assert texts(sim, user) == ["一、二", "三"]
-
-
 def test_each_of_those_given_up_becomes_a_dead_letter_of_its_own(room: Rooms, sim: Sim) -> None:
     user, gatherer = sim.add_user("花子"), Gatherer(most=3)
     desk = room(gatherer.bot, tries=2)
@@ -312,176 +211,7 @@ def test_each_of_those_given_up_becomes_a_dead_letter_of_its_own(room: Rooms, si
     assert texts(sim, user) == []
 
 
-def test_a_dead_letter_that_is_replayed_is_handled_with_what_follows_it(
-    room: Rooms, sim: Sim
-) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(most=2)
-    desk = room(gatherer.bot, tries=1)
-    gatherer.fails = 1
-    documents = say(desk, user, "一", "二")
-    desk.until_quiet()
-    letters = {letter["_id"]: letter for letter in desk.letters()}
-    letter = letters[documents[1]["eventId"]]
-    again = event_again(letter, name="replay:x:1", now=datetime.now(UTC))
-    desk.put_document(again)
-    (new,) = say(desk, user, "三")
-    desk.until_quiet()
-    assert gatherer.seen[1:] == [["二", "三"]]
-    (call,) = [one for one in sim.calls if one.chat_id == user.user_id]
-    assert call.body["replyToken"] == new["event"]["replyToken"]
-
-
-def test_a_message_that_is_queued_twice_is_given_once(room: Rooms, sim: Sim) -> None:
-    """LINE delivered it again while recvq had lost its index."""
-    user, gatherer = sim.add_user("花子"), Gatherer(most=4)
-    desk = room(gatherer.bot)
-    (first,) = say(desk, user, "一")
-    say(desk, user, "二")
-    for _ in range(2):
-        desk.put({**first["event"], "deliveryContext": {"isRedelivery": True}})
-    desk.until_quiet()
-    assert gatherer.seen == [["一", "二"]]
-    assert texts(sim, user) == ["一、二"]
-    desk.put(first["event"])
-    say(desk, user, "三", "四", "五")
-    desk.send(sim.drafts.sticker(user))
-    desk.until_quiet()
-    assert [word for call in gatherer.seen[1:] for word in call][-3:] == ["三", "四", "五"]
-    assert desk.conversation(user.user_id)["data"]["handled"] == [*"一二三四五"]
-
-
-def test_a_reply_uses_a_token_that_there_is(room: Rooms, sim: Sim) -> None:
-    """The newest message has none, since it is a replay."""
-    user, gatherer = sim.add_user("花子"), Gatherer(most=2)
-    desk = room(gatherer.bot)
-    (first,) = say(desk, user, "一")
-    second = a_document(sim.drafts.text(user, "二"))
-    del second["event"]["replyToken"]
-    desk.put_document(second)
-    desk.until_quiet()
-    (call,) = [one for one in sim.calls if one.chat_id == user.user_id]
-    assert call.body["replyToken"] == first["event"]["replyToken"]
-
-
-def test_a_handler_that_does_not_return_is_tried_again_with_the_same(room: Rooms, sim: Sim) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(most=2)
-    desk = room(gatherer.bot)
-    go_on = threading.Event()
-
-    def handle(events: list[MessageEvent], talk: Talk) -> None:
-        if len(gatherer.seen) == 1:
-            go_on.wait(30)
-        gatherer.answer(events, talk)
-
-    gatherer.act = handle
-    say(desk, user, "一", "二", "三")
-    eventually(lambda: gatherer.seen)
-    (thread,) = desk.pool.abandon_overdue(0.0)
-    work: Any = thread.work
-    desk.pool.wait(work.job, desk.desk.did_not_return(work.job, thread.stack))
-    desk.send(sim.drafts.sticker(user))
-    desk.until_quiet()
-    go_on.set()
-    thread.join(15)
-    assert gatherer.seen == [["一", "二"], ["一", "二"], ["三"]]
-    assert texts(sim, user) == ["一、二", "三", "スタンプですね"]
-
-
-def test_a_release_gives_up_the_first_one_alone(room: Rooms, sim: Sim) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(most=3)
-    desk = room(gatherer.bot)
-    go_on = threading.Event()
-
-    def handle(events: list[MessageEvent], talk: Talk) -> None:
-        if len(gatherer.seen) == 1:
-            go_on.wait(30)
-        gatherer.answer(events, talk)
-
-    gatherer.act = handle
-    documents = say(desk, user, "一", "二", "三")
-    eventually(lambda: gatherer.seen)
-    assert desk.pool.give_up(CHANNEL, user.user_id, documents[0]["eventId"])
-    desk.send(sim.drafts.sticker(user))
-    desk.until_quiet()
-    go_on.set()
-    assert gatherer.seen == [["一", "二", "三"], ["二", "三"]]
-    assert [letter["_id"] for letter in desk.letters()] == names(documents[:1])
-
-
-def test_a_handler_that_has_sent_by_itself_is_given_up_for_all(room: Rooms, sim: Sim) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(most=2)
-    desk = room(gatherer.bot)
-
-    def handle(events: list[MessageEvent], talk: Talk) -> None:
-        words = [TextMessage(text="先に")]
-        talk.api.push_message(PushMessageRequest(to=talk.user_id, messages=words))
-        raise RuntimeError("planted")
-
-    gatherer.act = handle
-    documents = say(desk, user, "一", "二")
-    desk.until_quiet()
-    assert gatherer.seen == [["一", "二"]]
-    assert sorted(letter["_id"] for letter in desk.letters()) == sorted(names(documents))
-
-
-def test_after_it_has_sent_by_itself_what_was_taken_back_gives_up_the_others(
-    room: Rooms, sim: Sim
-) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(most=3)
-    desk = room(gatherer.bot)
-    documents = [a_document(sim.drafts.text(user, word)) for word in "一二三"]
-
-    def handle(events: list[MessageEvent], talk: Talk) -> None:
-        words = [TextMessage(text="先に")]
-        talk.api.push_message(PushMessageRequest(to=talk.user_id, messages=words))
-        note_unsent(desk, user, documents[1]["event"]["message"]["id"])
-        gatherer.answer(events, talk)
-
-    gatherer.act = handle
-    for one in documents:
-        desk.put_document(one)
-    desk.until_quiet()
-    assert len(gatherer.seen) == 1
-    letters = {letter["_id"]: explained(letter) for letter in desk.letters()}
-    assert sorted(letters) == sorted([documents[0]["eventId"], documents[2]["eventId"]])
-    assert all("taken back" in cause and "send twice" in cause for cause in letters.values())
-
-
 # A predecessor, and MongoDB.
-
-
-def test_messages_of_a_predecessor_are_gathered_again_without_a_wait(
-    room: Rooms, sim: Sim, database: Database[Any], deaths: list[BaseException | None]
-) -> None:
-    """Killed while it gathered: nothing was written."""
-    user, gatherer = sim.add_user("花子"), Gatherer()
-    first = room(gatherer.bot)
-    documents = say(first, user, "一", "二")
-    eventually(lambda: first.pool.view.in_hand()["waiting_keys"]["again"] == 1)
-    assert database.conversations.count_documents({}) == 0
-    second = room(gatherer.bot, epoch=2)
-    with second.desk.gate.turn():
-        for one in documents:
-            second.put_document(one, again=True)
-        eventually(lambda: [word for call in gatherer.seen for word in call] == ["一", "二"])
-    second.until_quiet()
-
-
-def test_messages_recorded_together_by_a_predecessor_are_decided_once(
-    room: Rooms, sim: Sim, deaths: list[BaseException | None]
-) -> None:
-    """Killed between the record and the save of progress."""
-    user, gatherer = sim.add_user("花子"), Gatherer(most=3)
-    first = room(gatherer.bot)
-    documents = say(first, user, "一", "二", "三")
-    first.until_quiet()
-    second = room(gatherer.bot, epoch=2)
-    for one in documents:
-        second.put_document(one, again=True)
-    say(second, user, "四", "五", "六")
-    second.until_quiet()
-    assert gatherer.seen == [["一", "二", "三"], ["四", "五", "六"]]
-    assert texts(sim, user) == ["一、二、三", "四、五、六"]
 
 
 @pytest.mark.parametrize("recorded", [1, 2])
@@ -515,49 +245,6 @@ def test_messages_gathered_otherwise_by_a_predecessor_are_decided_once(
     assert sorted(name for name in applied if name in names(documents)) == sorted(names(documents))
 
 
-def test_a_record_of_unknown_outcome_is_asked_again_for_all(
-    room: Rooms, sim: Sim, client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(most=3)
-    desk = room(gatherer.bot, send_limits=replace(SHORT_PAUSES, note_seconds=0.05))
-    late = {"blockConnection": True, "blockTimeMS": 500}
-    caplog.set_level("DEBUG", logger="jobworker")
-    with failing(client, ["commitTransaction"], times=1, **late) as is_late:
-        documents = say(desk, user, "一", "二", "三")
-        eventually(is_late)
-        desk.until_quiet()
-    assert "not decided, trying again" in caplog.text
-    assert gatherer.seen == [["一", "二", "三"]]
-    assert texts(sim, user) == ["一、二、三"]
-    assert desk.conversation(user.user_id)["applied"] == names(documents)
-
-
-def test_without_the_lease_nothing_is_recorded(room: Rooms, sim: Sim) -> None:
-    user, gatherer, lease = sim.add_user("花子"), Gatherer(most=2), [False]
-    desk = room(gatherer.bot, lease_is_fresh=lambda: lease[0])
-    say(desk, user, "一", "二")
-    eventually(lambda: gatherer.seen)
-    assert desk.database.conversations.count_documents({}) == 0
-    lease[0] = True
-    desk.until_quiet()
-    assert gatherer.seen == [["一", "二"]]
-    assert texts(sim, user) == ["一、二"]
-
-
-def test_a_pause_while_they_gather_is_obeyed(room: Rooms, sim: Sim) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.2)
-    desk = room(gatherer.bot)
-    say(desk, user, "一", "二")
-    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["again"] == 1)
-    desk.pool.obey(Pauses((Pause(Scope(CHANNEL)),)))
-    eventually(lambda: desk.pool.view.in_hand()["waiting_keys"]["paused"] == 1)
-    say(desk, user, "三")
-    assert gatherer.seen == []
-    desk.pool.obey(NO_PAUSES)
-    desk.until_quiet()
-    assert gatherer.seen == [["一", "二", "三"]]
-
-
 def test_a_state_that_another_process_has_changed_ends_the_gathering(room: Rooms, sim: Sim) -> None:
     """The decision is made by an older state: the handler of the new one gets one event each."""
     user, gatherer = sim.add_user("花子"), Gatherer(most=2)
@@ -581,15 +268,3 @@ def test_a_state_that_another_process_has_changed_ends_the_gathering(room: Rooms
     desk.until_quiet()
     assert (gatherer.seen, alone) == ([["一", "二"]], ["一", "二"])
     assert texts(sim, user) == ["はい", "はい"]
-
-
-def test_each_event_that_mongodb_refuses_to_record_becomes_a_dead_letter(
-    room: Rooms, sim: Sim, database: Database[Any]
-) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(most=2)
-    id_ = f"{CHANNEL}/{user.user_id}"
-    database.conversations.insert_one({"_id": id_, "n": 0, "applied": "typed by hand", "epoch": 1})
-    desk = room(gatherer.bot)
-    documents = say(desk, user, "一", "二")
-    desk.until_decided()
-    assert sorted(letter["_id"] for letter in desk.letters()) == sorted(names(documents))

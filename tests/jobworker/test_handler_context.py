@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from dispatcher.conversations.mailbox import GiveUp, Run, Wait
-from jobworker import handler_retry, turn
+from dispatcher.conversations.mailbox import GiveUp, Run
 from jobworker.bot.talk import Talk
-from jobworker.errors import BotError, GateClosed
+from jobworker.errors import GateClosed
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
-from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records import letters
 from linedesk.store.records.letters import Cause
 from linesim import Sim
-from tests.jobworker.test_turn import Parked
-from tests.jobworker.worker_harness import SHORT_RETRIES, Room
+from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -128,27 +123,6 @@ def test_a_handler_that_always_hangs_leaves_a_dead_letter_that_shows_where(
     assert texts(sim, user) == ["次"]
 
 
-def test_tries_that_hang_and_tries_that_raise_count_together(room: Rooms, sim: Sim) -> None:
-    user, runs, go_on = sim.add_user("花子"), [], threading.Event()
-
-    def handler(event: Any, talk: Talk) -> None:
-        runs.append(len(runs))
-        if len(runs) == 2:
-            assert go_on.wait(30)
-        raise RuntimeError("planted")
-
-    desk = room(a_bot(handler), tries=3)
-    desk.says(user, "?")
-    eventually(lambda: len(runs) == 2)
-    assert abandon(desk) == 1
-    desk.until_quiet()
-    (letter,) = eventually(desk.letters)
-    assert (explained(letter), letter["attempts"]) == ("handler: RuntimeError", 3)
-    go_on.set()
-    eventually(lambda: not desk.pool.threads.abandoned())
-    assert len(runs) == 3, "what it raised so late is no further try"
-
-
 @pytest.mark.parametrize("before", [True, False], ids=["api kept", "api asked for"])
 def test_an_abandoned_handler_may_not_call_line(room: Rooms, sim: Sim, before: bool) -> None:
     user = sim.add_user("花子")
@@ -176,35 +150,6 @@ def test_an_abandoned_handler_may_not_call_line(room: Rooms, sim: Sim, before: b
     assert texts(sim, user) == ["hang"]
 
 
-def test_a_turn_that_comes_after_the_handler_was_abandoned_is_not_used(
-    room: Rooms, sim: Sim
-) -> None:
-    """It waits for the gate when it is abandoned, and the gate serves the next one."""
-    user = sim.add_user("花子")
-    raised: list[BaseException] = []
-    runs: list[int] = []
-
-    def handler(event: Any, talk: Talk) -> None:
-        runs.append(1)
-        if len(runs) > 1:
-            return
-        try:
-            talk.api.get_profile(user.user_id)
-        except GateClosed as error:
-            raised.append(error)
-
-    desk = room(a_bot(handler))
-    with desk.desk.gate.turn():
-        desk.says(user, "hang")
-        eventually(lambda: desk.desk.gate.waiting == 1)
-        assert abandon(desk) == 1
-    eventually(lambda: raised)
-    desk.until_quiet()
-    assert not [call for call in sim.calls_to("profile") if user.user_id in call.path]
-    with desk.desk.gate.turn():
-        pass
-
-
 def test_an_abandoned_handler_s_decision_beside_the_next_run_is_discarded(
     room: Rooms, sim: Sim
 ) -> None:
@@ -229,127 +174,7 @@ def test_an_abandoned_handler_s_decision_beside_the_next_run_is_discarded(
     assert texts(sim, user) == ["second"]
 
 
-@pytest.mark.parametrize("error", [GateClosed("planted"), StoreUnavailable("planted")])
-def test_an_abandoned_handler_s_error_resumes_nothing(
-    room: Rooms, sim: Sim, error: Exception
-) -> None:
-    """Its job is with another run by then."""
-    user = sim.add_user("花子")
-
-    def fail(talk: Talk) -> None:
-        raise error
-
-    hanging = Hanging(1, after=fail)
-    desk = room(a_bot(hanging))
-    desk.says(user, "hang")
-    eventually(lambda: hanging.runs == 1)
-    assert abandon(desk) == 1
-    desk.until_quiet()
-    resumed: list[float] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(desk.clock, "later", lambda seconds, function: resumed.append(seconds))
-        hanging.go_on.set()
-        eventually(lambda: hanging.returned and not desk.pool.threads.abandoned())
-    assert resumed == []
-    assert texts(sim, user) == ["hang"]
-
-
 # Failures.
-
-
-def test_a_message_that_line_would_refuse_is_given_up_at_once(room: Rooms, sim: Sim) -> None:
-    user, runs = sim.add_user("花子"), []
-
-    def handler(event: Any, talk: Talk) -> None:
-        runs.append(1)
-        if text_of(talk) == "bad":
-            talk.reply("a", "b", "c", "d", "e", "f")
-        talk.reply(text_of(talk))
-
-    desk = room(a_bot(handler), tries=50)
-    desk.says(user, "bad")
-    desk.says(user, "次")
-    desk.until_quiet()
-    (letter,) = eventually(desk.letters)
-    assert (explained(letter), letter["attempts"]) == ("handler: BotError: too many messages", 1)
-    assert texts(sim, user) == ["次"]
-    assert len(runs) == 2
-
-
-@pytest.mark.parametrize("error", [BotError, *BotError.__subclasses__()])
-def test_every_mistake_of_a_bot_is_lasting(error: type[BotError]) -> None:
-    assert handler_retry.raised(error("x")).lasting
-    assert not handler_retry.raised(ValueError("x")).lasting
-
-
-def test_the_log_names_the_reason_of_a_mistake_and_not_what_it_quotes() -> None:
-    assert (
-        handler_retry.raised(BotError("花子", reason="no recipient")).what
-        == "BotError: no recipient"
-    )
-    assert handler_retry.raised(BotError("花子")).what == "BotError"
-
-
-def test_a_handler_is_not_tried_for_ever(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    runs: list[float] = []
-
-    def handler(event: Any, talk: Talk) -> None:
-        runs.append(time.monotonic())
-        raise RuntimeError("planted")
-
-    limits = replace(SHORT_RETRIES, trying_seconds=0.05)
-    desk = room(a_bot(handler), tries=1_000_000, retry_limits=limits)
-    desk.says(user, "?")
-    desk.until_quiet()
-    (letter,) = eventually(desk.letters)
-    assert letter["attempts"] == len(runs)
-    assert (letter["lastAt"] - letter["firstAt"]).total_seconds() >= 0.05
-
-
-def test_the_time_begins_with_the_first_try_not_with_the_wait_before_it(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A key that is set aside for long has all its tries afterwards."""
-
-    def handler(event: Any, talk: Talk) -> None:
-        raise RuntimeError("planted")
-
-    desk, job = room(a_bot(handler)), Parked(sim.drafts.text(sim.add_user("花子"), "?"))
-    with monkeypatch.context() as patch:
-        patch.setattr(desk.desk.outbox, "waits_for_room", lambda id_, resume: True)
-        assert isinstance(desk.desk.decide(job), Wait)
-    assert job.memo.first_at is None
-    began = datetime.now(UTC)
-    assert isinstance(desk.desk.decide(job), Wait)
-    assert began <= job.memo.first_at
-
-
-def test_pauses_are_drawn_from_a_growing_range(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Full jitter: also a pause near nothing may come, and none above the most."""
-    asked: list[tuple[int, float, float]] = []
-
-    def pause(count: int, *, first: float, most: float) -> float:
-        asked.append((count, first, most))
-        return 0.0
-
-    monkeypatch.setattr(turn, "pause_seconds", pause)
-    user = sim.add_user("花子")
-    runs: list[int] = []
-
-    def handler(event: Any, talk: Talk) -> None:
-        runs.append(1)
-        if len(runs) < 4:
-            raise RuntimeError("planted")
-        talk.reply("はい")
-
-    desk = room(a_bot(handler), tries=9)
-    desk.says(user, "?")
-    desk.until_quiet()
-    assert [count for count, _, _ in asked] == [1, 2, 3]
-    assert texts(sim, user) == ["はい"]
 
 
 # Condemned events.

@@ -26,7 +26,6 @@ from jobworker.record.conversations import FIRST_NUMBER, ConversationStore, Deci
 from jobworker.record.schedule import Schedule
 from jobworker.sending.outbox import Outbox
 from jobworker.sending.verdict import ReplyUnknown
-from jobworker.unsend import Unsends
 from linedesk import Bot
 from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
@@ -536,51 +535,6 @@ def test_in_whatever_order_and_however_often_timers_come_the_last_record_is_kept
         assert "endedAt" not in row
 
 
-def test_a_record_that_comes_while_a_timer_that_came_late_is_judged_is_no_reason_to_give_it_up(
-    database: Database[Any],
-) -> None:
-    """Its row is read before its conversation, where a later record is written first."""
-    mine, timely = leading(database, 1), Schedule(database)
-    documents = [of_one_key(name) for name in ("E1", "E2")]
-    ((_, effect),) = record(mine, documents[0], a_timer(documents[0], 60)).effects
-    assert timely.enter(effect) is None
-
-    class Overtaken:
-        """The conversations, in one of which a record comes right after a read of it."""
-
-        def with_options(self, **_: Any) -> Overtaken:
-            return self
-
-        def find_one(self, *args: Any) -> Any:
-            found = database[CONVERSATIONS].find_one(*args)
-            ((_, later),) = record(mine, documents[1], a_timer(documents[1], 90)).effects
-            timely.enter(later)
-            return found
-
-    late: Any = {SCHEDULE: database[SCHEDULE], CONVERSATIONS: Overtaken()}
-    assert Schedule(late).enter(effect) is None
-    assert the_timer(database)["n"] == 2
-
-
-def test_the_due_time_of_each_row_that_is_written_is_reported(database: Database[Any]) -> None:
-    """So that the thread that fires timers wakes; a row of a later record stays, unreported."""
-    counted_to(database, 3)
-    told: list[Any] = []
-    schedule = Schedule(database, told.append)
-    effects = [a_timer(of_one_key("E1"), seconds, n=n) for n, seconds in ((1, 9), (3, 60), (2, 5))]
-    for effect in effects:
-        assert schedule.enter(effect) is None
-    assert told == [effect["runAt"] for effect in effects[:2]]
-
-
-def test_a_row_without_a_number_is_replaced(database: Database[Any]) -> None:
-    effect = a_timer(of_one_key("E1"), 60, n=1)
-    for n in ({}, {"n": None}, {"n": "9"}):
-        database[SCHEDULE].replace_one({"_id": effect["timer"]}, n, upsert=True)
-        assert Schedule(database).enter(effect) is None
-        assert the_timer(database)["n"] == 1
-
-
 def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_counted(
     database: Database[Any],
 ) -> None:
@@ -606,21 +560,6 @@ def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_cou
     ]
     # The outbox in memory equals the stored one.
     assert [one["n"] for _, one in recorded.effects] == [4]
-
-
-def test_a_record_with_timers_meets_a_conversation_that_has_none_yet(
-    database: Database[Any],
-) -> None:
-    """Only an unsend was noted there, or its number was removed by hand."""
-    document, committer = of_one_key("E1"), lead(Committer(database), epoch=2)
-    Unsends(committer).ends(of_one_key("E0", type="unsend", unsend={"messageId": "M0"}))
-    assert the_one(database)["n"] == 0
-    mine = ConversationStore(committer)
-    record(mine, document, a_timer(document, 10))
-    assert [one["n"] for _, one in effects_of(the_one(database))] == [1]
-    database[CONVERSATIONS].update_one({}, {"$unset": {"n": ""}, "$set": {"applied": []}})
-    record(mine, document, a_timer(document, 10))
-    assert [one["n"] for _, one in effects_of(the_one(database))] == [1, 1]
 
 
 def test_a_conversation_deleted_between_read_and_write_continues_its_count(

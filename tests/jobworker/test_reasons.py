@@ -7,16 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from jobworker import turn
 from jobworker.errors import GateClosed, LineAway
-from jobworker.record.conversations import ConversationStore
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot, Talk
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
-from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -32,36 +30,6 @@ def test_a_lease_that_is_not_fresh_is_the_reason(room: Rooms, sim: Sim) -> None:
     desk = room(a_bot(lambda event, talk: talk.reply("はい")), lease_is_fresh=lambda: False)
     desk.says(sim.add_user("花子"), "?")
     assert reason_of(desk)["code"] == "lease_not_fresh"
-
-
-def test_a_conversation_that_changed_during_its_handler_is_the_reason(
-    room: Rooms, sim: Sim
-) -> None:
-    def handler(event: Any, talk: Talk) -> None:
-        talk.data["count"] = talk.data.get("count", 0) + 1
-        id_ = f"{CHANNEL}/{talk.key}"
-        desk.database.conversations.update_one({"_id": id_}, {"$inc": {"n": 1}}, upsert=True)
-
-    desk = room(a_bot(handler))
-    desk.says(sim.add_user("花子"), "?")
-    assert reason_of(desk)["code"] == "conversation_changed"
-
-
-def test_a_gathered_message_that_was_taken_back_is_the_reason(room: Rooms, sim: Sim) -> None:
-    bot = Bot()
-
-    @bot.add(MessageEvent, message=TextMessageContent, gather=30.0, most=2)
-    def texts(events: Any, talk: Talk) -> None:
-        id_ = f"{CHANNEL}/{talk.key}"
-        unsent = {"$push": {"unsent": events[1].message.id}}
-        desk.database.conversations.update_one({"_id": id_}, unsent, upsert=True)
-        talk.reply("はい")
-
-    desk = room(bot)
-    user = sim.add_user("花子")
-    desk.says(user, "一")
-    desk.says(user, "二")
-    assert reason_of(desk)["code"] == "message_taken_back"
 
 
 @pytest.mark.parametrize(
@@ -82,18 +50,6 @@ def test_an_obstacle_is_reported_without_its_own_words(
     desk.says(sim.add_user("花子"), "?")
     reason = reason_of(desk)
     assert (reason["code"], set(reason)) == (code, {"code", "until"})
-
-
-def test_a_record_that_mongodb_does_not_confirm_is_the_reason(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def recorded(*_: Any, **__: Any) -> None:
-        raise StoreUnavailable("秘密")
-
-    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
-    monkeypatch.setattr(ConversationStore, "recorded", recorded)
-    desk.says(sim.add_user("花子"), "?")
-    assert reason_of(desk)["code"] == "not_recorded"
 
 
 def test_a_failed_handler_says_how_often_and_when_it_is_tried_again(room: Rooms, sim: Sim) -> None:

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
 
-from dispatcher.conversations.mailbox import GiveUp, JobResult
 from jobworker.bot.talk import Talk
-from jobworker.handler_context import HandlerContext
 from jobworker.line.client import LineClient
-from jobworker.runs import JobMemo
 from jobworker.sending.conversation_outbox import CallState, ConversationOutbox, SendLimits
 from linedesk import Bot
-from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.records.effects import unproved_try
 from linedesk.store.records.letters import RELEASED, Cause
 from linesim import Sim
-from tests.jobworker.test_jobs_log import written
-from tests.jobworker.test_turn import Parked
 from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
 
@@ -147,31 +140,6 @@ def test_a_try_of_unknown_outcome_stays_marked(room: Rooms, sim: Sim) -> None:
     assert texts(sim, user) == ["一"]
 
 
-def test_sends_of_one_call_of_unknown_outcome_are_given_up_together(room: Rooms, sim: Sim) -> None:
-    """None of them can be sent without the others, as LINE may have all of them."""
-    user = sim.add_user("花子")
-    sim.answer_next("push", 500, accept=True)
-    one = room(sending_bot())
-    with one.desk.gate.turn():
-        for text in ("一", "二"):
-            one.says(user, text)
-        one.until_decided()
-    box = box_of(one, user)
-    eventually(lambda: box.state is CallState.RESTING)
-    names = [pending.send.id for pending in box.sends]
-    one.says(user, "三")
-    one.until_decided()
-    assert not one.desk.give_up_send(CHANNEL, user.user_id, names[1])
-    until_given_up(one, user.user_id, names[0])
-    one.until_quiet()
-    assert texts(sim, user) == ["一", "二", "三"]
-    letters = one.letters()
-    assert [letter["_id"] for letter in letters] == names
-    for letter in letters:
-        assert (Cause.of(letter), letter["attempts"]) == (RELEASED, 1)
-        assert unproved_try(letter["effect"], datetime.now(UTC)) is not None
-
-
 def test_a_send_that_waits_at_the_gate_is_given_up_without_a_call(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("花子")
     one = room(sending_bot())
@@ -263,67 +231,3 @@ def test_only_the_first_send_of_a_conversation_is_given_up(room: Rooms, sim: Sim
 
 
 # Events.
-
-
-def test_a_handler_that_hangs_is_given_up_with_the_place_where_it_hung(
-    room: Rooms, sim: Sim
-) -> None:
-    bot, entered, gate = Bot(), threading.Event(), threading.Event()
-
-    @bot.default()
-    def hang(event: Any, talk: Talk) -> None:
-        if talk.raw["message"]["text"] == "止":
-            entered.set()
-            gate.wait(30)
-        talk.push(talk.raw["message"]["text"])
-
-    user = sim.add_user("花子")
-    one = room(bot)
-    stuck = one.says(user, "止")
-    one.says(user, "次")
-    assert entered.wait(15)
-    one.pool.obey(Pauses((Pause(Scope(CHANNEL, user.user_id)),)))
-    eventually(lambda: not one.pool.give_up(CHANNEL, user.user_id, stuck["eventId"]))
-    (letter,) = eventually(one.letters)
-    assert (letter["_id"], Cause.of(letter), letter["attempts"]) == (stuck["eventId"], RELEASED, 1)
-    assert "in hang" in letter["traceback"]
-    assert one.unfinished == 1
-    one.pool.obey(NO_PAUSES)
-    one.until_quiet()
-    gate.set()
-    eventually(lambda: not one.pool.threads.abandoned())
-    assert texts(sim, user) == ["次"]
-    rows = [row for row in written(one) if row["eventId"] == stuck["eventId"]]
-    assert [(row["outcome"], row["attempt"]) for row in rows] == [("timeout", 1), ("recorded", 1)]
-
-
-def test_an_event_that_waits_for_room_in_the_outbox_is_given_up_all_the_same(
-    room: Rooms, sim: Sim
-) -> None:
-    user = sim.add_user("花子")
-    sim.answer_next("push", 500)
-    one = room(sending_bot(), send_limits=replace(LONG_PAUSES, most_per_conversation=1))
-    one.says(user, "一")
-    second = one.says(user, "二")
-    box = box_of(one, user)
-    eventually(lambda: box.state is CallState.RESTING)
-    eventually(lambda: not one.pool.give_up(CHANNEL, user.user_id, second["eventId"]))
-    eventually(lambda: [letter["_id"] for letter in one.letters()] == [second["eventId"]])
-    until_given_up(one, user.user_id, first_in(box))
-    one.until_quiet()
-    assert texts(sim, user) == []
-
-
-@pytest.mark.parametrize("has_sent", [False, True])
-def test_the_letter_of_a_handler_that_had_called_line_says_so(
-    room: Rooms, sim: Sim, has_sent: bool
-) -> None:
-    one = room(sending_bot())
-    job = Parked(sim.drafts.text(sim.add_user("花子"), "一"))
-    job.given_up_for = GiveUp(RELEASED, 1, datetime.now(UTC))
-    job.memo = JobMemo(call=HandlerContext(job.document))
-    if has_sent:
-        job.memo.call.begin_send()
-    assert one.desk.decide(job) is JobResult.RECORDED
-    one.until_quiet()
-    assert [Cause.of(letter) for letter in one.letters()] == [RELEASED.after_a_send(has_sent)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,26 +17,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from linebot.v3.messaging import PushMessageRequest, TextMessage
 from linebot.v3.models import UnknownEvent
-from linebot.v3.webhooks import FollowEvent, MessageEvent, PostbackEvent, TextMessageContent
+from linebot.v3.webhooks import MessageEvent, PostbackEvent, TextMessageContent
 
 from dispatcher.conversations.mailbox import Following, GiveUp, HandlerCall, JobResult, Wait
 from jobworker.bot.talk import Talk
-from jobworker.handler_retry import RetryLimits
-from jobworker.record.conversations import ConversationStore
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from linedesk.runtime.logging import masking
 from linedesk.store.client import Client
 from linedesk.store.documents import make_document
-from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
+from linedesk.store.errors import AccessRefused
 from linesim import Sim
 from linesim.model.events import standby
 from tests import line_openapi
 from tests.dispatcher.faults import failing
 from tests.jobworker.bot.test_events import JSON
 from tests.jobworker.worker_harness import CHANNEL, SHORT_RETRIES, Room, a_send, outbound
-from tests.rows import rows_of
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -56,37 +52,6 @@ def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
 
 def texts(sim: Sim, chat: Any) -> list[str | None]:
     return [bubble.text for bubble in sim.answers(chat)]
-
-
-def test_a_message_is_answered(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    desk = room(a_bot(lambda event, talk: echo(talk)))
-    document = desk.says(user, "やあ😀")
-    desk.until_quiet()
-    assert texts(sim, user) == ["「やあ😀」"]
-    (call,) = sim.replies_to(document["eventId"])
-    line_openapi.check_request("POST", "/v2/bot/message/reply", call.body)
-    assert call.retry_key is None
-
-
-def test_answers_of_one_user_keep_their_order(room: Rooms, sim: Sim) -> None:
-    users = [sim.add_user(str(n)) for n in range(10)]
-    desk = room(a_bot(lambda event, talk: echo(talk)), threads=8)
-    for n in range(15):
-        for user in users:
-            desk.says(user, str(n))
-    desk.until_quiet()
-    for user in users:
-        assert texts(sim, user) == [f"「{n}」" for n in range(15)]
-
-
-def test_two_hundred_messages_of_one_key_continue_beyond_every_bound(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    desk = room(a_bot(lambda event, talk: echo(talk)))
-    for n in range(220):
-        desk.says(user, str(n))
-    desk.until_quiet()
-    assert texts(sim, user) == [f"「{n}」" for n in range(220)]
 
 
 def test_all_ways_to_send(room: Rooms, sim: Sim) -> None:
@@ -108,14 +73,6 @@ def test_all_ways_to_send(room: Rooms, sim: Sim) -> None:
     for call in sim.calls[-5:]:
         line_openapi.check_request("POST", call.path, call.body)
         assert (call.retry_key is None) == (call.endpoint == "reply")
-
-
-def test_a_long_text_arrives_unharmed(room: Rooms, sim: Sim) -> None:
-    user, long = sim.add_user("花子"), "葛\U000e0100😀か\u3099" * 1_500
-    desk = room(a_bot(lambda event, talk: talk.reply(long)))
-    desk.says(user, "?")
-    desk.until_quiet()
-    assert "".join(text or "" for text in texts(sim, user)) == long
 
 
 def test_a_decision_on_an_older_state_is_made_again(room: Rooms, sim: Sim) -> None:
@@ -234,31 +191,12 @@ def test_a_secret_reaches_the_handler_and_no_dead_letter(room: Rooms, sim: Sim) 
     assert all("w3atherkey" not in str(row) for row in desk.database.conversations.find())
 
 
-def test_a_failing_key_waits_without_a_thread(room: Rooms, sim: Sim) -> None:
-    neighbour = sim.add_user("太郎")
-
-    def handler(event: Any, talk: Talk) -> None:
-        if talk.raw["message"]["text"] == "毒":
-            raise ValueError
-        echo(talk)
-
-    limits = RetryLimits(first_pause_seconds=3600.0, longest_pause_seconds=3600.0)
-    desk = room(a_bot(handler), threads=3, retry_limits=limits)
-    for n in range(10):
-        desk.says(sim.add_user(str(n)), "毒")
-    desk.says(neighbour, "隣")
-    sim.wait_for(lambda: sim.answers(neighbour))
-    assert desk.letters() == []
-
-
 @pytest.mark.parametrize(
     "error",
     [
         pytest.param(SystemExit(1), id="one that asks the process to end"),
         pytest.param(ValueError("\ud83d" * 10), id="one with half a character in it"),
         pytest.param(ValueError("あ" * 9_000_000), id="one with a message of 27 MB"),
-        pytest.param(RecursionError(), id="one of endless recursion"),
-        pytest.param(MemoryError(), id="one of memory"),
     ],
 )
 def test_any_error_of_a_handler_ends_in_a_dead_letter(
@@ -288,22 +226,13 @@ def _nested(levels: int) -> dict[str, Any]:
 
 CANNOT_HOLD: dict[str, Callable[[Talk], object]] = {
     "an object of the bot's own": lambda talk: talk.data.update(x=object()),
-    "a set": lambda talk: talk.data.update(x={1, 2}),
     "a number of more than 64 bits": lambda talk: talk.data.update(x=2**64),
-    "a lock": lambda talk: talk.data.update(x=threading.Lock()),
-    "half a character": lambda talk: talk.data.update(x="\ud83d"),
     "a key with a NUL": lambda talk: talk.data.update({"a\0b": 1}),
-    "a key that is no text": lambda talk: talk.data.update({1: 1}),  # type: ignore[dict-item]
     "itself": lambda talk: talk.data.update(x=talk.data),
-    "nesting beyond MongoDB's": lambda talk: talk.data.update(_nested(150)),
     "nesting beyond Python's": lambda talk: talk.data.update(_nested(5_000)),
     "more than fits": lambda talk: talk.data.update(x="a" * 3_000_000),
-    "a state that is no text": lambda talk: setattr(talk, "state", object()),
     "a message with bytes": lambda talk: talk.push({"type": "text", "text": b"a"}),
-    "a message of an ObjectId": lambda talk: talk.push({"type": "text", "text": ObjectId()}),
     "a text of half a character": lambda talk: talk.reply("\ud83d"),
-    "a receiver that is no text": lambda talk: talk.push("a", to=object()),  # type: ignore[arg-type]
-    "too many messages": lambda talk: talk.reply(*"123456"),
 }
 
 
@@ -327,56 +256,6 @@ def test_data_that_cannot_be_stored_is_the_handler_s_failure_and_not_the_process
 
 
 # State and data.
-
-
-def test_state_and_data_are_there_again_for_the_next_event(room: Rooms, sim: Sim) -> None:
-    user, seen = sim.add_user("花子"), []
-    now = datetime(2026, 11, 21, 12, 0, 0, 123_000, tzinfo=UTC)
-
-    def handler(event: Any, talk: Talk) -> None:
-        seen.append((talk.state, dict(talk.data)))
-        talk.state = "asked"
-        talk.data["n"] = talk.data.get("n", 0) + 1
-        talk.data["when"] = now
-        talk.data["$odd.key"] = {"x": [1, None, "あ"]}
-
-    desk = room(a_bot(handler))
-    for text in "ab":
-        desk.says(user, text)
-    desk.until_quiet()
-    assert seen == [
-        (None, {}),
-        ("asked", {"n": 1, "when": now, "$odd.key": {"x": [1, None, "あ"]}}),
-    ]
-    assert desk.conversation(user.user_id)["data"]["n"] == 2
-
-
-def test_events_without_effects_write_nothing(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    desk = room(a_bot(lambda event, talk: None))
-    for _ in range(3):
-        desk.says(user, "?")
-    desk.until_decided()
-    assert desk.database.conversations.count_documents({}) == 0
-
-
-def test_a_bot_without_a_handler_for_it_passes_an_event_over(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    desk = room(Bot())
-    desk.says(user, "?")
-    desk.until_decided()
-    assert (desk.letters(), texts(sim, user)) == ([], [])
-
-
-def test_friendship_is_known_without_the_bot_s_doing(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子", friend=False)
-    desk = room(Bot())
-    desk.send(sim.drafts.follow(user))
-    desk.until_quiet()
-    assert desk.conversation(user.user_id)["friend"] is True
-    desk.send(sim.drafts.unfollow(user))
-    desk.until_quiet()
-    assert desk.conversation(user.user_id)["friend"] is False
 
 
 # Events of other kinds.
@@ -530,26 +409,6 @@ def test_slow_handlers_never_take_every_thread(room: Rooms, sim: Sim) -> None:
     assert sorted(entered) == sorted(user.user_id for user in slow_users)
 
 
-def test_a_key_with_a_full_outbox_is_set_aside_and_its_neighbour_not(room: Rooms, sim: Sim) -> None:
-    limits = SendLimits(most_per_conversation=5)
-    user, neighbour, runs = sim.add_user("花子"), sim.add_user("太郎"), []
-
-    def handler(event: Any, talk: Talk) -> None:
-        runs.append(talk.key)
-        echo(talk)
-
-    desk = room(a_bot(handler), send_limits=limits)
-    with desk.desk.gate.turn():
-        for n in range(20):
-            desk.says(user, str(n))
-        eventually(lambda: runs.count(user.user_id) >= 5)
-        desk.says(neighbour, "隣")
-        eventually(lambda: neighbour.user_id in runs)
-        assert runs.count(user.user_id) == 5
-    desk.until_quiet()
-    assert texts(sim, user) == [f"「{n}」" for n in range(20)]
-
-
 def test_reading_pauses_while_too_much_waits_in_all(room: Rooms, sim: Sim) -> None:
     user, limits = sim.add_user("花子"), SendLimits(most_in_all=3)
     bot = a_bot(lambda event, talk: echo(talk))
@@ -557,18 +416,6 @@ def test_reading_pauses_while_too_much_waits_in_all(room: Rooms, sim: Sim) -> No
     assert desk.desk.has_room()
     rows = [a_send(id=f"x/{n}", to=user.user_id).as_document() for n in range(3)]
     desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(*rows))
-    assert not desk.desk.has_room()
-
-
-def test_reading_pauses_while_too_many_bytes_wait_in_all(room: Rooms, sim: Sim) -> None:
-    user, limits = sim.add_user("花子"), SendLimits(most_bytes_in_all=20_000)
-    desk = room(Bot(), lease_is_fresh=lambda: False, send_limits=limits)
-    large = [{"type": "text", "text": "x" * 9_000}]
-    rows = [a_send(id=f"x/{n}", to=user.user_id, messages=large).as_document() for n in range(3)]
-    outbox, id_ = desk.desk.outbox, f"{CHANNEL}/{user.user_id}"
-    outbox.add(id_, outbound(*rows[:2]))
-    assert desk.desk.has_room()
-    outbox.add(id_, outbound(*rows))
     assert not desk.desk.has_room()
 
 
@@ -612,27 +459,6 @@ def test_mongodb_away_for_a_moment_decides_once(
     assert desk.conversation(user.user_id)["n"] == 1
 
 
-def test_a_record_that_is_made_just_after_its_time_is_carried_out(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user, late = sim.add_user("花子"), [True]
-    recorded = ConversationStore.recorded
-
-    def made_too_late(self: ConversationStore, *args: Any, **more: Any) -> Any:
-        result = recorded(self, *args, **more)
-        if late:
-            late.clear()
-            raise StoreUnavailable("not in time")
-        return result
-
-    monkeypatch.setattr(ConversationStore, "recorded", made_too_late)
-    desk = room(a_bot(lambda event, talk: echo(talk)), retry_limits=SHORT_OUTAGE)
-    desk.says(user, "?")
-    desk.until_quiet()
-    assert (late, texts(sim, user)) == ([], ["「?」"])
-    assert desk.conversation(user.user_id)["n"] == 1
-
-
 def test_without_a_fresh_lease_nothing_is_recorded(room: Rooms, sim: Sim) -> None:
     user, fresh, runs = sim.add_user("花子"), threading.Event(), []
 
@@ -666,39 +492,6 @@ def test_a_missing_right_gives_no_event_up(
     assert (len(runs), desk.letters(), desk.effects()) == (1, [], [])
 
 
-def test_a_worker_that_was_replaced_ends_its_thread(
-    room: Rooms, sim: Sim, deaths: list[BaseException | None]
-) -> None:
-    user = sim.add_user("花子")
-    desk = room(a_bot(lambda event, talk: echo(talk)), epoch=5)
-    desk.says(user, "一")
-    desk.until_quiet()
-    desk.database.progress.update_one({}, {"$set": {"epoch": 6}})
-    desk.says(user, "二")
-    eventually(lambda: len(deaths) == 2)
-    assert {type(one) for one in deaths} == {Replaced}
-    assert texts(sim, user) == ["「一」"]
-
-
-def test_a_predecessor_s_decision_is_not_repeated(room: Rooms, sim: Sim) -> None:
-    user, runs = sim.add_user("花子"), []
-
-    def handler(event: Any, talk: Talk) -> None:
-        runs.append(1)
-        echo(talk)
-
-    first = room(a_bot(handler))
-    document = first.says(user, "?")
-    first.until_quiet()
-    second = room(a_bot(handler), epoch=2)
-    second.put_document(document, again=True)
-    second.put_document({**document, "_id": ObjectId()}, again=False)
-    second.until_quiet()
-    # Known to be read again: no handler. Not known: the handler runs, and its record finds it.
-    assert (len(runs), texts(sim, user)) == (2, ["「?」"])
-    assert second.conversation(user.user_id)["n"] == 1
-
-
 def test_texts_and_tokens_are_in_no_log(
     room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -713,88 +506,6 @@ def test_texts_and_tokens_are_in_no_log(
         assert secret not in caplog.text
 
 
-def test_a_handler_reads_from_line_through_the_gate(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-
-    def handler(event: Any, talk: Talk) -> None:
-        talk.reply(talk.api.get_profile(talk.user_id).display_name)
-
-    desk = room(a_bot(handler))
-    desk.says(user, "?")
-    desk.until_quiet()
-    assert texts(sim, user) == ["花子"]
-    rows = eventually(lambda: len(found := rows_of(desk.database.calls)) == 2 and found)
-    assert [row["endpoint"] for row in rows] == [
-        "/v2/bot/profile/{userId}",
-        "/v2/bot/message/reply",
-    ]
-    assert all(row["requestId"] and row["status"] == 200 for row in rows)
-
-
-def test_with_line_s_gate_full_handlers_still_run_at_once(room: Rooms, sim: Sim) -> None:
-    ran = threading.Semaphore(0)
-
-    def handler(event: Any, talk: Talk) -> None:
-        ran.release()
-        talk.push("はい", to="U" + "0" * 32)
-
-    desk = room(a_bot(handler), threads=4, interval_seconds=3600.0)
-    for n in range(200):
-        desk.put({"type": "x", "source": {"type": "user", "userId": f"U{n}"}})
-    for _ in range(200):
-        assert ran.acquire(timeout=10)
-    desk.until_decided()
-
-
-def test_a_follow_event_is_the_sdk_s(room: Rooms, sim: Sim) -> None:
-    user, bot = sim.add_user("花子", friend=False), Bot()
-
-    @bot.add(FollowEvent)
-    def follow(event: FollowEvent, talk: Talk) -> None:
-        talk.reply(f"{event.follow.is_unblocked}")
-
-    desk = room(bot)
-    desk.send(sim.drafts.follow(user))
-    desk.until_quiet()
-    assert texts(sim, user) == ["False"]
-
-
-def test_a_standby_event_that_is_given_up_leaves_its_dead_letter(
-    room: Callable[..., Room], sim: Sim
-) -> None:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        raise RuntimeError("broken")
-
-    made = room(bot, tries=2)
-    made.send(standby(sim.drafts.text(sim.add_user("花子"), "はい")))
-    eventually(made.letters)
-    assert explained(made.letters()[0]) == "handler: RuntimeError"
-
-
-def test_a_handler_that_reads_from_line_during_a_stop_is_let_go(
-    room: Callable[..., Room], sim: Sim
-) -> None:
-    bot = Bot()
-    inside, go = threading.Event(), threading.Event()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        inside.set()
-        go.wait(20)
-        talk.api.get_bot_info()
-
-    made = room(bot)
-    made.says(sim.add_user("花子"), "はい")
-    assert inside.wait(10)
-    made.desk.stop()
-    made.pool.stop()
-    go.set()
-    assert made.pool.threads.join(time.monotonic() + 10) == []
-
-
 def test_a_document_that_is_not_of_the_front_desk_is_passed_over(
     room: Callable[..., Room], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -802,11 +513,3 @@ def test_a_document_that_is_not_of_the_front_desk_is_passed_over(
     made.put_document({"_id": ObjectId(), "channel": "main", "key": "U1", "note": "by hand"})
     made.until_decided()
     assert "not a front desk document" in caplog.text
-
-
-def test_taking_over_may_be_repeated_when_mongodb_was_away(
-    room: Callable[..., Room], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = room(Bot())
-    made.desk.take_over(9)
-    made.desk.take_over(9)

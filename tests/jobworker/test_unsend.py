@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -20,11 +20,10 @@ from jobworker.unsend import Unsends
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from linedesk.store.documents import Document, make_document
-from linedesk.store.errors import Replaced, StoreUnavailable
+from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.letters import Cause
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room, lead
-from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
 SECRET = "ひみつのことば"
@@ -120,43 +119,6 @@ def test_all_stored_copies_are_emptied_and_the_bot_still_gets_the_unsend(
     assert desk.conversation(user)["unsent"] == ["m-1"]
 
 
-@pytest.mark.parametrize("first", ["the unsend", "the letter"])
-def test_a_letter_that_an_older_release_left_in_an_outbox_is_empty_in_the_end(
-    room: Rooms, database: Database[Any], sim: Sim, first: str
-) -> None:
-    user = sim.add_user("花子").user_id
-    message = a_message(user, "m-older")
-    place = {"_id": f"{CHANNEL}/{user}", "channel": CHANNEL, "key": user}
-    now = datetime.now(UTC)
-    noted = {"unsent": ["m-older"], "unsentAt": now} if first == "the unsend" else {}
-    left = {**noted, "applied": [], "n": 1, "at": now, "outbox": {"1-0": a_letter(message)}}
-    database.conversations.insert_one({**place, **left})
-    desk = room(Heard().bot)
-    desk.until_quiet()
-    if first == "the letter":
-        assert SECRET in everything(database)
-        desk.put_document(an_unsend(user, "m-older"))
-        desk.until_decided()
-    eventually(lambda: SECRET not in everything(database))
-    assert [row["document"]["unsent"] for row in desk.letters()] == [True]
-
-
-def test_messages_of_other_conversations_stay(
-    room: Rooms, database: Database[Any], sim: Sim
-) -> None:
-    desk = room(Heard().bot)
-    one, two = (sim.add_user(name).user_id for name in ("花子", "太郎"))
-    theirs = stored(desk, a_message(two, "m-of-two", "太郎のことば"))
-    database.deadletters.insert_one({"_id": "of two", **a_letter(theirs)})
-
-    desk.put_document(an_unsend(one, "m-of-two"))
-    desk.until_decided()
-
-    left = database.recvq.find_one({"_id": theirs["_id"]})
-    assert (left["event"], "unsent" in left) == (theirs["event"], False)
-    assert "unsent" not in database.deadletters.find_one({"_id": "of two"})["document"]
-
-
 def test_a_message_that_comes_after_its_unsend_reaches_no_handler(room: Rooms, sim: Sim) -> None:
     heard = Heard()
     desk = room(heard.bot)
@@ -177,16 +139,6 @@ def test_a_message_that_comes_after_its_unsend_reaches_no_handler(room: Rooms, s
         assert SECRET not in str(desk.database.recvq.find_one({"_id": document["_id"]}))
     assert desk.conversation(user)["unsent"] == ["m-3"]
     assert desk.conversation(user)["kind"] == "user"
-
-
-def test_a_document_already_emptied_reaches_no_handler(room: Rooms, sim: Sim) -> None:
-    """As a scan finds it whose conversation has forgotten the unsend."""
-    heard = Heard()
-    desk = room(heard.bot)
-    user = sim.add_user("花子").user_id
-    desk.put_document({**a_message(user, "m-5", ""), "unsent": True})
-    desk.until_decided()
-    assert heard.raws == []
 
 
 def test_a_successor_ends_what_a_resumed_stream_brings_with_its_old_text(
@@ -224,24 +176,6 @@ def test_a_message_that_reaches_only_a_successor_is_known_to_be_unsent(
     assert heard.raws == []
 
 
-def test_a_read_again_document_is_caught_by_its_conversation_however_old_the_unsend(
-    room: Rooms, sim: Sim, deaths: list[BaseException | None]
-) -> None:
-    first = room(Heard().bot)
-    user = sim.add_user("花子").user_id
-    first.put_document(an_unsend(user, "m-7"))
-    first.until_decided()
-    long_ago = datetime.now(UTC) - timedelta(days=30)
-    first.database.conversations.update_one({"key": user}, {"$set": {"unsentAt": long_ago}})
-
-    heard = Heard()
-    second = room(heard.bot, epoch=2)
-    second.put_document(a_message(user, "m-7"), again=True)
-    second.until_decided()
-
-    assert heard.raws == []
-
-
 def test_a_record_that_meets_the_unsend_carries_nothing_out_and_empties_the_copy(
     room: Rooms, sim: Sim
 ) -> None:
@@ -274,61 +208,6 @@ def test_a_letter_on_its_way_when_the_unsend_comes_is_empty_in_the_end(
     assert SECRET not in everything(database)
 
 
-def test_a_frozen_predecessor_cannot_fill_an_emptied_letter_again(
-    database: Database[Any],
-) -> None:
-    predecessor, successor = unsends_of(database), unsends_of(database, epoch=2)
-    letter = a_letter(a_message("U-frozen", "m-10"))
-    successor.deadletters.write(letter)
-    successor.ends(an_unsend("U-frozen", "m-10"))
-
-    with pytest.raises(Replaced):
-        predecessor.deadletters.write(letter)
-
-    assert SECRET not in everything(database)
-
-
-def test_a_frozen_predecessor_cannot_note_anything(database: Database[Any]) -> None:
-    predecessor, successor = leading(database), leading(database, epoch=2)
-    record(successor, a_message("U-epoch", "m-11"))
-
-    with pytest.raises(Replaced):
-        Unsends(predecessor).ends(an_unsend("U-epoch", "m-11"))
-
-    assert database.conversations.find_one({"key": "U-epoch"})["unsent"] == []
-
-
-def test_a_record_finds_the_unsend_that_came_while_its_handler_ran(
-    database: Database[Any],
-) -> None:
-    committer, document = leading(database), a_message("U-record", "m-12")
-    Unsends(committer).ends(an_unsend("U-record", "m-12"))
-
-    assert record(committer, document).unsent
-    assert database.conversations.find_one({"key": "U-record"})["state"] is None
-
-
-def test_two_first_writes_of_one_conversation_are_both_there(database: Database[Any]) -> None:
-    """An unsend and a record, each the first of its conversation, over and over."""
-    committer = leading(database)
-    unsends = Unsends(committer)
-    for number in range(20):
-        user = f"U-first-{number}"
-        together = threading.Barrier(2)
-
-        def note(user: str = user, together: threading.Barrier = together) -> None:
-            together.wait(5)
-            unsends.ends(an_unsend(user, "m-x"))
-
-        thread = threading.Thread(target=note)
-        thread.start()
-        together.wait(5)
-        record(committer, a_message(user, "m-y"))
-        thread.join(10)
-        found = database.conversations.find_one({"key": user})
-        assert (found["unsent"], found["state"], found["n"]) == (["m-x"], "x", 1)
-
-
 def test_an_unsend_is_finished_only_when_every_copy_is_empty(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,68 +236,7 @@ def test_an_unsend_is_finished_only_when_every_copy_is_empty(
     assert desk.conversation(user)["unsent"] == ["m-13"]
 
 
-def test_a_conversation_that_is_refused_keeps_no_letter_from_being_emptied(
-    database: Database[Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    unsends = unsends_of(database)
-    message = a_message("U-refused", "m-refused")
-    database.deadletters.insert_one({"_id": "L14", **a_letter(message)})
-    try:
-        database.command("collMod", "conversations", validator={"n": 9})
-        assert not unsends.ends(an_unsend("U-refused", "m-refused"))
-    finally:
-        database.command("collMod", "conversations", validator={})
-    assert "unsend not recorded" in caplog.text
-    assert SECRET not in str(list(database.deadletters.find()))
-    assert unsends.covers(message)
-
-
-def test_no_text_of_an_unsent_message_is_logged(
-    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("DEBUG")
-    desk = room(Heard().bot)
-    user = sim.add_user("花子").user_id
-    desk.put_document(an_unsend(user, "m-14"))
-    desk.put_document(stored(desk, a_message(user, "m-14")))
-    desk.until_decided()
-    eventually(lambda: "message was unsent" in caplog.text)
-    assert SECRET not in caplog.text
-
-
 # The stored unsends.
-
-
-def test_a_conversation_keeps_the_last_hundred_and_each_once(database: Database[Any]) -> None:
-    unsends = unsends_of(database)
-    unsend = an_unsend("U-many", "-")
-    for number in [*range(105), 104]:
-        unsends._note(unsend, f"m{number}")
-    found = database.conversations.find_one({"key": "U-many"})
-    assert found["unsent"] == [f"m{number}" for number in range(5, 105)]
-
-
-def test_take_over_loads_the_latest_unsends_by_their_index(database: Database[Any]) -> None:
-    earlier = unsends_of(database)
-    for user in ("U-a", "U-b", "U-c"):
-        earlier._note(an_unsend(user, "-"), f"of {user}")
-    before = datetime.now(UTC) - timedelta(days=2)
-    database.conversations.update_one({"key": "U-a"}, {"$set": {"unsentAt": before}})
-
-    unsends = unsends_of(database)
-    unsends.take_over()
-    covered = [user for user in ("U-a", "U-b") if unsends.covers(a_message(user, f"of {user}"))]
-    assert covered == ["U-b"]
-    since = datetime.now(UTC) - timedelta(days=1)
-    plan = database.conversations.find({"unsentAt": {"$gte": since}}).explain()
-    assert plan["executionStats"]["totalDocsExamined"] == 2
-
-
-def test_a_message_is_known_as_taken_back_in_its_own_conversation(database: Database[Any]) -> None:
-    unsends = unsends_of(database)
-    unsends.learn("main/U1", ["m29"])
-    assert unsends.covers(a_message("U1", "m29"))
-    assert not unsends.covers(a_message("U2", "m29"))
 
 
 def leading(database: Database[Any], *, epoch: int = 1) -> Committer:

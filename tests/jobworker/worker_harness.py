@@ -237,10 +237,6 @@ def lead(committer: Committer, pool: Pool | None = None, *, epoch: int = 1) -> C
     return committer
 
 
-def never(*_: object) -> Any:
-    raise AssertionError("not called")
-
-
 def outbound(*effects: Document, epoch: int = 1) -> Outbound:
     """Effects as one record of theirs hands them over."""
     numbers = count(FIRST_NUMBER)

@@ -53,15 +53,8 @@ def misbehave(words: str, job: dict, former: dict) -> None:
         time.sleep(1000)
     elif word == "garbage":
         put(b"\xff\xfe not JSON")
-    elif word == "list":
-        put(b"[]")
     elif word == "large":
         put_json({**answer, "data": {"x": "x" * 20 * MEGABYTE}})
-    elif word == "endless":
-        while True:
-            OUT.write(b"x" * MEGABYTE)
-    elif word == "nan":
-        put_json({**answer, "data": {"x": float("nan")}})
     elif word == "half":
         put_json({**answer, "data": {"x": "\ud800"}})
     elif word == "deep":
@@ -72,8 +65,6 @@ def misbehave(words: str, job: dict, former: dict) -> None:
         put_json({**answer, "data": nested(int(rest))})
     elif word == "earlier":
         put_json({**decided(job, text_of(former)), "attempt": former["attempt"]})
-    elif word == "outcome":
-        put_json({**answer, "outcome": "well"})
     elif word == "action":
         put_json({**answer, "actions": [{"do": "sell"}]})
     elif word == "twice":
@@ -83,9 +74,6 @@ def misbehave(words: str, job: dict, former: dict) -> None:
         Path(rest).write_text(str(os.getpid()))
         put_json(answer)
         sys.exit(0)
-    elif word == "errors":
-        sys.stderr.write("x" * MEGABYTE + "\n" + "line\n" * 10_000)
-        put_json(answer)
     elif word == "slow":
         Path(rest).touch()
         time.sleep(0.5)
@@ -126,8 +114,6 @@ def main(how: str) -> None:
             put_json({**HELLO, "contract": 2})
         elif how == "rules":
             put_json({**HELLO, "rules": {"rules": [{"name": "any", "event": "nonsense"}]}})
-        elif how == "silent":
-            time.sleep(1000)
         elif how.startswith("late:"):
             start_late(Path(how.partition(":")[2]))
         elif how == "versions":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -12,13 +11,10 @@ from typing import Any
 import pytest
 
 from jobworker.bot.talk import Talk
-from jobworker.remote import amqp
-from jobworker.remote.job import LEADERS
 from linedesk import Bot
-from tests.chaos.proxy import Mode, Proxy
 from tests.jobworker.remote.house import House, states, until_working
-from tests.jobworker.remote.wire import Gate, Wire
-from tests.rabbitmq import RabbitMQ, free_ports
+from tests.jobworker.remote.wire import Gate
+from tests.rabbitmq import RabbitMQ
 from tests.waiting import eventually
 
 SECONDS = 60.0
@@ -42,7 +38,7 @@ class Counting:
             talk.reply(text)
 
 
-@pytest.mark.parametrize("outage", ["frozen", "killed"])
+@pytest.mark.parametrize("outage", [pytest.param("frozen", marks=pytest.mark.long), "killed"])
 def test_a_frozen_or_missing_rabbitmq_delays_and_loses_nothing(house: House, outage: str) -> None:
     users = [house.sim.add_user(str(n)) for n in range(4)]
     gate = house.gate()
@@ -67,38 +63,6 @@ def test_a_frozen_or_missing_rabbitmq_delays_and_loses_nothing(house: House, out
     eventually(lambda: not worker._held)
 
 
-def test_a_server_that_takes_connections_and_says_nothing_ends_no_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Like a frozen RabbitMQ, or a line that passes nothing."""
-    monkeypatch.setattr(amqp, "CONNECT_SECONDS", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"amqp://127.0.0.1:{server.getsockname()[1]}/"
-        broker = amqp.AmqpBroker([url], lambda body: None, leader=False, name="test")
-        broker.start()
-        try:
-            eventually(lambda: "AMQPConnectorStackTimeout" in broker.why())
-            assert not any(link.thread.dead for link in broker._links)
-        finally:
-            broker.stop()
-            assert broker.join()
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_the_next_node_is_tried_where_one_is_away(house: House, place: int) -> None:
-    (closed,) = free_ports(1)
-    urls = [house.node.url]
-    urls.insert(place, house.node.url.replace(str(house.node.port), str(closed)))
-    broker = amqp.AmqpBroker(urls, lambda body: None, leader=True, name="test")
-    broker.start()
-    try:
-        eventually(lambda: broker.up_since())
-        assert broker.trouble() == ""
-    finally:
-        broker.stop()
-        assert broker.join()
-
-
 @contextmanager
 def out_of_order(node: RabbitMQ, outage: str) -> Iterator[None]:
     if outage == "frozen":
@@ -113,34 +77,6 @@ def out_of_order(node: RabbitMQ, outage: str) -> Iterator[None]:
             yield
         finally:
             node.start()
-
-
-@pytest.mark.parametrize("mode", ["hang", "refuse"])
-def test_a_worker_whose_line_is_cut_during_its_handler(house: House, mode: Mode) -> None:
-    """Its decision is of an attempt that was handed out again, so it is dropped."""
-    user, gate, port = house.sim.add_user("花子"), house.gate(), free_ports(1)[0]
-    line = Proxy([(port, house.node.port)])
-    try:
-        counting, room = Counting(gate), house.leader()
-        url = house.node.url.replace(str(house.node.port), str(port))
-        cut_off = house.worker(counting.bot, Wire(house.node, url=url), name="cut off")
-        until_working(room, "cut off")
-        room.says(user, "wait")
-        gate.until_reached()
-        line.switch(0, mode)
-        house.worker(counting.bot, name="other")
-        eventually(lambda: house.texts(user) == ["wait"], seconds=SECONDS)
-        gate.open()
-        line.switch(0, "open")
-        until_working(room, "cut off", "other")
-        eventually(lambda: not cut_off._held, seconds=SECONDS)
-        room.says(user, "a")
-        room.until_quiet()
-        assert house.texts(user) == ["wait", "a"]
-        assert counting.runs == {"wait": 2, "a": 1}
-    finally:
-        line.switch(0, "open")
-        line.stop()
 
 
 @pytest.mark.parametrize(
@@ -181,41 +117,3 @@ def test_while_rabbitmq_is_short_of_memory_or_disk_everything_waits_and_says_so(
         assert house.texts(user) == ["a", "b"]
     assert states(room) == {"box/1": "working"}
     assert room.letters() == []
-
-
-def test_urgent_messages_have_room_that_others_do_not_take(
-    shared_rabbitmq: RabbitMQ, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(amqp, "MOST_WAITING", 20)
-    arrived: list[bytes] = []
-    leader = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=True, name="test")
-    sender = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=False, name="test")
-    leader.start()
-    eventually(lambda: leader.up_since())
-    for _ in range(100):
-        sender.send(LEADERS, b"ordinary")
-    sender.send(LEADERS, b"urgent", is_urgent=True)
-    sender.start()
-    eventually(lambda: len(arrived) == 21)
-    assert arrived[0] == b"urgent"
-    for broker in (leader, sender):
-        broker.stop()
-        assert broker.join(10)
-
-
-def test_messages_sent_before_a_stop_go_out(shared_rabbitmq: RabbitMQ) -> None:
-    arrived: list[bytes] = []
-    leader = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=True, name="test")
-    worker = amqp.AmqpBroker([shared_rabbitmq.url], arrived.append, leader=False, name="test")
-    sent = [str(number).encode() for number in range(300)]
-    for broker in (leader, worker):
-        broker.start()
-        eventually(lambda broker=broker: broker.up_since())
-    for body in sent:
-        worker.send(LEADERS, body)
-    worker.stop()
-    assert worker.join(10)
-    eventually(lambda: len(arrived) == len(sent))
-    assert arrived == sent
-    leader.stop()
-    assert leader.join(10)

@@ -9,10 +9,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from linedesk.doctor.checks import rabbitmq
-from linedesk.doctor.context import DoctorContext
-from linedesk.doctor.finding import FindingLevel
-from linedesk.settings.settings import load_settings
 from linesim import Sim
 from tests.conftest import missing
 from tests.frontdesk.authority import Authority
@@ -38,6 +34,7 @@ def cluster(authority: Authority) -> Iterator[Sequence[RabbitMQ]]:
             yield nodes
 
 
+@pytest.mark.long
 def test_any_node_that_is_killed_delays_and_loses_nothing(
     cluster: Sequence[RabbitMQ], database: Database[Any], sim: Sim
 ) -> None:
@@ -62,19 +59,3 @@ def test_any_node_that_is_killed_delays_and_loses_nothing(
                 assert house.texts(user) == said
             node.start()
         assert room.letters() == []
-
-
-def test_doctor_trusts_the_certificate_of_a_known_authority_only(
-    cluster: Sequence[RabbitMQ],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    urls = ",".join(node.url for node in cluster)
-    settings = load_settings({"DISPATCHER_WORKERS": "amqp", "AMQP_URL": urls})
-    found = rabbitmq.reached(DoctorContext(settings))
-    assert found.state is FindingLevel.OK
-    stranger = Authority(tmp_path_factory.mktemp("stranger"))
-    monkeypatch.setenv("SSL_CERT_FILE", str(stranger.root))
-    found = rabbitmq.reached(DoctorContext(settings))
-    assert found.state is FindingLevel.BAD
-    assert "TLS fails: CERTIFICATE_VERIFY_FAILED" in found.saw

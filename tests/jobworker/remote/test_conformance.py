@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,16 +9,14 @@ from typing import Any
 import bson
 import pytest
 from linebot.v3.messaging import FlexMessage, TextMessage
-from linebot.v3.webhooks import FollowEvent, MessageEvent, PostbackEvent, TextMessageContent
+from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from jobworker.bot.talk import Talk
-from jobworker.errors import ContentFailed, ContentNotReady
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
-from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
 
@@ -36,17 +33,6 @@ def a_bot(handler: Callable[[Any, Talk], None], **more: Any) -> Bot:
 
 def said(talk: Talk) -> str:
     return str(talk.raw["message"]["text"])
-
-
-def test_answers_of_each_user_keep_their_order(room: Rooms, sim: Sim) -> None:
-    users = [sim.add_user(str(n)) for n in range(6)]
-    desk = room(a_bot(lambda event, talk: talk.reply(f"「{said(talk)}😀」")))
-    for n in range(8):
-        for user in users:
-            desk.says(user, str(n))
-    desk.until_quiet()
-    for user in users:
-        assert texts(sim, user) == [f"「{n}😀」" for n in range(8)]
 
 
 def test_a_reply_its_second_half_and_pushes_leave_as_they_were_made(room: Rooms, sim: Sim) -> None:
@@ -120,24 +106,6 @@ def test_state_and_data_come_back_as_they_were_left(room: Rooms, sim: Sim) -> No
     assert desk.conversation(user.user_id)["data"] == stored
 
 
-def test_the_bots_rules_choose_the_handler(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    bot = Bot()
-    bot.add(FollowEvent)(lambda event, talk: talk.reply("ようこそ"))
-    bot.add(MessageEvent, message=TextMessageContent)(
-        lambda event, talk: talk.reply(f"text {event.message.text}")
-    )
-    bot.add(PostbackEvent)(lambda event, talk: talk.reply(f"postback {event.postback.data}"))
-    bot.default()(lambda event, talk: talk.reply(f"else {talk.raw['type']}"))
-    desk = room(bot)
-    desk.send(sim.drafts.follow(user))
-    desk.says(user, "a")
-    desk.send(sim.drafts.postback(user, "x=1"))
-    desk.send(sim.drafts.sticker(user))
-    desk.until_quiet()
-    assert texts(sim, user) == ["ようこそ", "text a", "postback x=1", "else message"]
-
-
 def test_a_profile_is_there_when_its_handler_begins(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("佐藤花子")
     desk = room(a_bot(lambda event, talk: talk.reply(f"{talk.display_name}さん"), profiles=True))
@@ -146,21 +114,6 @@ def test_a_profile_is_there_when_its_handler_begins(room: Rooms, sim: Sim) -> No
     desk.until_quiet()
     assert texts(sim, user) == ["佐藤花子さん", "佐藤花子さん"]
     assert desk.conversation(user.user_id)["profile"]["displayName"] == "佐藤花子"
-
-
-def test_members_of_a_group_have_places_of_their_own(room: Rooms, sim: Sim) -> None:
-    people = [sim.add_user(name) for name in ("花子", "太郎")]
-    group = sim.add_group("組", people)
-
-    def handler(event: Any, talk: Talk) -> None:
-        talk.data["count"] = talk.data.get("count", 0) + 1
-        talk.reply(f"{talk.display_name} {talk.data['count']}")
-
-    desk = room(a_bot(handler, per_member=True, profiles=True))
-    for who in (people[0], people[1], people[0]):
-        desk.says(who, "a", chat=group)
-    desk.until_quiet()
-    assert texts(sim, group) == ["花子 1", "太郎 1", "花子 2"]
 
 
 def test_timers_are_set_at_the_time_of_the_handler(room: Rooms, sim: Sim) -> None:
@@ -196,44 +149,6 @@ def test_timers_are_set_at_the_time_of_the_handler(room: Rooms, sim: Sim) -> Non
     assert texts(sim, user) == ["鳴った"]
 
 
-def test_a_state_ends_by_itself(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    bot = a_bot(lambda event, talk: talk.expect("asked", within=30))
-    seen: list[Any] = []
-
-    @bot.timeout("asked")
-    def over(event: Any, talk: Talk) -> None:
-        seen.append(talk.state)
-        talk.push("時間切れ")
-
-    desk = room(bot)
-    desk.says(user, "a")
-    desk.until_quiet()
-    (row,) = desk.database.schedule.find()
-    assert desk.conversation(user.user_id)["state"] == "asked"
-    desk.put_document(make_timer_document(row, accept_time=datetime.now(UTC)))
-    desk.until_quiet()
-    assert seen == [None]
-    assert texts(sim, user) == ["時間切れ"]
-    assert desk.conversation(user.user_id).get("state") is None
-
-
-def test_forgotten_data_is_gone(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    bot = a_bot(lambda event, talk: talk.data.update(a=1))
-
-    @bot.add(PostbackEvent)
-    def forget(event: Any, talk: Talk) -> None:
-        talk.forget()
-        talk.data["after"] = True
-
-    desk = room(bot)
-    desk.says(user, "a")
-    desk.send(sim.drafts.postback(user, "x"))
-    desk.until_quiet()
-    assert desk.conversation(user.user_id)["data"] == {"after": True}
-
-
 def test_a_burst_is_handled_together(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("花子")
     bot = Bot()
@@ -247,20 +162,6 @@ def test_a_burst_is_handled_together(room: Rooms, sim: Sim) -> None:
         desk.says(user, text)
     desk.until_quiet()
     assert texts(sim, user) == ["a+b+c"]
-
-
-def test_a_failure_that_passes_counts_as_no_try(room: Rooms, sim: Sim) -> None:
-    user, errors = sim.add_user("花子"), [ContentNotReady("202"), ContentFailed("503"), KeyError()]
-
-    def handler(event: Any, talk: Talk) -> None:
-        if errors:
-            raise errors.pop(0)
-        talk.reply("はい")
-
-    desk = room(a_bot(handler), tries=2)
-    desk.says(user, "やあ")
-    desk.until_quiet()
-    assert (texts(sim, user), desk.letters()) == (["はい"], [])
 
 
 def test_one_that_raises_is_tried_again_and_then_given_up(room: Rooms, sim: Sim) -> None:
@@ -290,9 +191,7 @@ def test_one_that_raises_is_tried_again_and_then_given_up(room: Rooms, sim: Sim)
 @pytest.mark.parametrize(
     ("wrong", "cause"),
     [
-        (lambda talk: talk.reply(""), "BotError: invalid message"),
         (lambda talk: talk.after(-1, "x"), "BotError: invalid timer"),
-        (lambda talk: talk.data.update({1: 2}), "BotError"),
         (lambda talk: talk.data.update(x=object()), "BotError"),
     ],
 )
@@ -320,22 +219,3 @@ def test_settings_secrets_and_quota_are_there(room: Rooms, sim: Sim) -> None:
     desk.says(user, "a")
     desk.until_quiet()
     assert texts(sim, user) == ["はい secret-key False"]
-
-
-def test_other_keys_continue_beside_a_slow_one(room: Rooms, sim: Sim) -> None:
-    slow, quick = sim.add_user("遅"), sim.add_user("速")
-    may_end = threading.Event()
-
-    def handler(event: Any, talk: Talk) -> None:
-        if said(talk) == "slow":
-            may_end.wait(20)
-        talk.reply(said(talk))
-
-    desk = room(a_bot(handler))
-    desk.says(slow, "slow")
-    desk.says(quick, "quick")
-    eventually(lambda: texts(sim, quick) == ["quick"])
-    assert texts(sim, slow) == []
-    may_end.set()
-    desk.until_quiet()
-    assert texts(sim, slow) == ["slow"]

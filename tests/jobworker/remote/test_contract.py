@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -12,18 +11,16 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import Draft202012Validator
 from pymongo.database import Database
 
 from jobworker.bot.bot import Bot
 from jobworker.bot.talk import Talk, TalkContext
-from jobworker.errors import BotError
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import StoredConversation
 from jobworker.remote.actions import Replay
-from jobworker.remote.job import CONTRACT, Job, decide, job_of
+from jobworker.remote.job import Job, decide, job_of
 from jobworker.remote.program import Program, ProgramBot
-from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.rules import FIELDS, bot_of, rules_of
 from jobworker.remote.values import from_line, to_line
 from jobworker.remote.worker import WorkerProcess
@@ -96,27 +93,6 @@ def everything(event: Any, talk: Talk) -> None:
     talk.data["new"] = later
 
 
-def test_the_schema_is_one_and_of_this_contract() -> None:
-    Draft202012Validator.check_schema(SCHEMA)
-    numbers = [PARTS[one]["properties"]["contract"]["const"] for one in ("start", "hello", "job")]
-    assert numbers == [CONTRACT] * 3
-    assert SCHEMA["$id"].endswith(f":{CONTRACT}")
-
-
-def test_each_message_on_the_page_is_of_the_schema() -> None:
-    page = (REFERENCE / "worker-contract.md").read_text("utf-8")
-    blocks = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    kinds = []
-    for block in blocks:
-        message = json.loads(block)
-        check(message)
-        kinds.append(message.get("outcome", message["type"]))
-    assert kinds == ["hello", "job", "decided", "failed"]
-    rows = set(re.findall(r"^\| `(\w+)` \|.*\|.*\|$", page, re.MULTILINE))
-    actions = {one["properties"]["do"]["const"] for one in PARTS["action"]["oneOf"]}
-    assert actions <= rows
-
-
 def test_a_job_has_the_fields_of_the_schema() -> None:
     message = a_job(a_talk())
     check(message, "job")
@@ -136,38 +112,6 @@ def test_rules_have_the_fields_of_the_schema() -> None:
     check(table, "rules")
     assert {name for row in table["rules"] for name in row} == FIELDS
     assert rules_of(bot_of(table, "1"))[0] == table
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ({"message": "text"}, "message: not in a rule without event"),
-        ({"gather": 2}, "gather: not in a rule without event"),
-        ({"timer": "ring", "state": "asked"}, "state: not in a rule with timer"),
-        ({"timer": "ring", "event": "follow"}, "event: not in a rule with timer"),
-        ({"timer": "ring", "timeout": "asked"}, "timeout: not in a rule with timer"),
-        ({"timeout": "asked", "gather": 2}, "gather: not in a rule with timeout"),
-        ({"event": "follow", "message": "text"}, "message: not for the event 'follow'"),
-        ({"event": "follow", "gather": 2}, "gather= is for MessageEvent"),
-        ({"event": "message", "most": 2}, "most= is for a handler with gather="),
-        ({"event": "message", "states": "asked"}, "unknown field 'states'"),
-    ],
-)
-def test_a_rule_has_fields_of_its_kind_only(row: dict[str, Any], words: str) -> None:
-    table = {"rules": [{"name": "any", **row}]}
-    with pytest.raises(ValueError, match=re.escape(f"rules: number 0: {words}")):
-        bot_of(table, "1")
-    with pytest.raises(ValidationError):
-        check(table, "rules")
-
-
-def test_a_rule_of_a_python_bot_that_never_fires_is_left_out() -> None:
-    bot = Bot()
-    bot.add(type_of("FollowEvent"), message=type_of("TextMessageContent"))(everything)
-    # A base class: no event of LINE's is just that.
-    bot.add(type_of("Event"))(everything)
-    bot.default()(everything)
-    assert [set(row) for row in rules_of(bot)[0]["rules"]] == [{"name", "profile"}]
 
 
 def decided_by(handler: Any, talk: Talk) -> dict[str, Any]:
@@ -196,37 +140,9 @@ def test_decisions_have_the_actions_and_fields_of_the_schema() -> None:
     carry_out(decision["actions"], decision["data"], talk=talk)
 
 
-def test_the_leader_demands_of_an_action_what_the_schema_demands() -> None:
-    decision = decided_by(everything, a_talk())
-    required = {
-        one["properties"]["do"]["const"]: set(one["required"]) for one in PARTS["action"]["oneOf"]
-    }
-    for one in decision["actions"]:
-        for name in one:
-            left = [{key: value for key, value in one.items() if key != name}]
-            if name in required[one["do"]]:
-                with pytest.raises(BotError):
-                    carry_out(left)
-            else:
-                carry_out(left)
-                check({**decision, "actions": left}, "decided")
-
-
 def carry_out(actions: Any, data: Any = None, *, talk: Talk | None = None) -> None:
     now = datetime.now(UTC)
     Replay(talk or a_talk(), began=now, now=lambda: now).carry_out(actions, data)
-
-
-def test_a_failure_has_the_fields_of_the_schema() -> None:
-    def handler(event: Any, talk: Talk) -> None:
-        raise KeyError
-
-    bot = Bot()
-    bot.default()(handler)
-    job = Job.from_message({**a_job(a_talk()), "rule": "0"})
-    decision = PythonBot(bot, settings={}, secrets={}).run(job, 0.0)
-    check(decision, "failed")
-    assert set(decision) == set(PARTS["failed"]["properties"])
 
 
 @pytest.fixture

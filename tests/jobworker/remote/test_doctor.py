@@ -49,12 +49,6 @@ def test_all_is_well_after_init(box: Box) -> None:
     assert "linedesk-" not in found.saw
 
 
-def test_without_its_url_the_command_that_makes_it_is_named() -> None:
-    found = rabbitmq.reached(DoctorContext(load_settings({"DISPATCHER_WORKERS": "amqp"})))
-    assert found.state is BAD
-    assert "linedesk init --amqp" in found.do
-
-
 @pytest.mark.parametrize(
     ("change", "saw"),
     [
@@ -74,24 +68,3 @@ def test_a_url_that_is_wrong_is_named_without_its_password(
     assert found.state is BAD
     assert saw in found.saw
     assert right.split(":")[2].partition("@")[0] not in found.saw
-
-
-def test_a_node_of_a_cluster_that_is_away_is_a_warning(box: Box, tmp_path: Path) -> None:
-    for who in ("dispatcher", "worker"):
-        file = tmp_path / who / "AMQP_URL"
-        right = file.read_text().strip()
-        file.write_text(f"{re.sub('@.*?/', '@127.0.0.1:1/', right)},{right}")
-    found = rabbitmq.reached(box())
-    assert (found.state, "127.0.0.1:1" in found.saw) == (WARN, True)
-
-
-def test_a_missing_exchange_is_told(box: Box, shared_rabbitmq: RabbitMQ) -> None:
-    here = box()
-    shared_rabbitmq.control("delete_vhost", "checked")
-    shared_rabbitmq.control("add_vhost", "checked")
-    for who in ("dispatcher", "worker"):
-        shared_rabbitmq.control(
-            *("set_permissions", "-p", "checked"), f"checked-{who}", ".*", ".*", ".*"
-        )
-    found = rabbitmq.reached(here)
-    assert (found.state, "NOT_FOUND" in found.saw) == (WARN, True)

@@ -17,18 +17,15 @@ from jobworker.errors import WorkerAway
 from jobworker.remote.leader import Attempt
 from linedesk import Bot
 from linedesk.operate.acts import Acts
-from linedesk.operate.dead_letters import event_again, explained
+from linedesk.operate.dead_letters import explained
 from linedesk.runtime.status_row import OTHER_VERSION, UNACCEPTED
-from linedesk.store.control import NO_PAUSES, Control, Pause, Pauses, Scope
-from linedesk.store.documents import name_of
-from linedesk.store.errors import Replaced, StoreUnavailable
-from linedesk.store.records.letters import RELEASED, Cause
+from linedesk.store.control import Control
+from linedesk.store.errors import Replaced
 from linedesk.store.timers import make_timer_document
 from tests.jobworker.remote.house import SHORT, House, out, states, until_working
 from tests.jobworker.remote.remote_room import leave
 from tests.jobworker.remote.wire import Gate, Message, Stranger, Wire, nothing, twice, without
 from tests.jobworker.worker_harness import CHANNEL, Room
-from tests.rows import rows_of
 from tests.waiting import eventually
 
 # One that nothing is wrong with is not taken for lost, however slow the machine is.
@@ -125,23 +122,6 @@ def test_doubled_messages_change_nothing(house: House, doubled: str) -> None:
     room.until_quiet()
     assert house.texts(user) == [*"abcd"]
     assert script.runs == [*"abcd"]
-
-
-def test_a_job_that_comes_again_after_its_decision_makes_no_second_answer(house: House) -> None:
-    user, script, here, there = house.sim.add_user("花子"), Script(), *two_wires(house)
-    room = house.leader(here)
-    worker = house.worker(script.bot, there)
-    room.says(user, "a")
-    room.until_quiet()
-    eventually(lambda: not worker._held)
-    (job,) = here.out.of("job")
-    with Stranger(house.node) as stranger:
-        stranger.to(there.brokers[0].address, job)
-        eventually(lambda: script.runs == ["a", "a"])
-        eventually(lambda: not worker._held)
-        room.says(user, "b")
-        room.until_quiet()
-    assert house.texts(user) == ["a", "b"]
 
 
 def test_a_decision_that_comes_late_and_twice_is_dropped(house: House) -> None:
@@ -415,24 +395,6 @@ def test_a_timer_of_another_version_waits_for_it_without_a_try(house: House) -> 
     assert house.texts(user) == ["rang new"]
 
 
-def test_a_timer_that_no_version_has_is_given_up_at_once(house: House) -> None:
-    user, room = house.sim.add_user("花子"), house.leader()
-    bot = Bot()
-
-    @bot.default()
-    def set_it(event: Any, talk: Talk) -> None:
-        talk.after(60, "nowhere")
-
-    house.worker(bot)
-    room.says(user, "a")
-    room.until_quiet()
-    (found,) = room.database.schedule.find()
-    room.put_document(make_timer_document(found, accept_time=datetime.now(UTC)))
-    room.until_quiet()
-    (letter,) = room.letters()
-    assert explained(letter).startswith("handler: NoTimerHandler")
-
-
 def test_a_worker_of_another_contract_gets_no_jobs(house: House) -> None:
     user, there = house.sim.add_user("花子"), Wire(house.node)
     there.out.change = lambda one: [{**one, "contract": 2} if one["type"] == "beat" else one]
@@ -519,50 +481,6 @@ def test_a_handler_whose_worker_does_not_end_it_is_ended_by_the_leader(house: Ho
     assert room.letters() == []
 
 
-def test_an_event_released_while_its_job_is_out_is_a_dead_letter_and_no_answer(
-    house: House,
-) -> None:
-    user, gate = house.sim.add_user("花子"), house.gate()
-    script = Script(a=[stand_at(gate)])
-    room = house.leader()
-    worker = house.worker(script.bot, threads=1)
-    first = room.says(user, "a")
-    gate.until_reached()
-    room.says(user, "b")
-    eventually(lambda: not room.pool.give_up(CHANNEL, user.user_id, name_of(first)))
-    room.until_quiet()
-    assert house.texts(user) == ["b"]
-    (letter,) = room.letters()
-    assert (letter["_id"], Cause.of(letter)) == (name_of(first), RELEASED)
-    assert worker.abandoned_total == 1
-    # It is replayed while its old handler still runs.
-    again = event_again(letter, name="replay:x:1", now=datetime.now(UTC))
-    room.put_document(again)
-    room.until_quiet()
-    gate.open()
-    room.says(user, "c")
-    room.until_quiet()
-    assert house.texts(user) == ["b", "a 2", "c"]
-
-
-def test_a_pause_lets_a_job_that_is_out_end_and_holds_the_next_one(house: House) -> None:
-    user, other, gate = *(house.sim.add_user(name) for name in "甲乙"), house.gate()
-    script = Script(a=[stand_at(gate)])
-    room = house.leader()
-    house.worker(script.bot)
-    room.says(user, "a")
-    gate.until_reached()
-    room.pool.obey(Pauses((Pause(Scope(CHANNEL, user.user_id)),)))
-    room.says(user, "b")
-    gate.open()
-    room.says(other, "c")
-    eventually(lambda: house.texts(other) == ["c"] and house.texts(user) == ["a 1"])
-    assert script.runs == ["a", "c"]
-    room.pool.obey(NO_PAUSES)
-    room.until_quiet()
-    assert house.texts(user) == ["a 1", "b"]
-
-
 def test_a_message_that_is_taken_back_while_its_job_is_out_is_not_answered(house: House) -> None:
     user, gate = house.sim.add_user("花子"), house.gate()
     secret = "ひみつのことば"
@@ -611,28 +529,6 @@ def test_without_a_worker_everything_waits_in_order_and_nothing_is_begun(house: 
     assert Counter(script.runs) == dict.fromkeys("abcde", 5)
 
 
-def test_from_workers_to_handlers_of_its_own_and_back(house: House) -> None:
-    user, here, gate = house.sim.add_user("花子"), Wire(house.node), house.gate()
-    script = Script(a=[stand_at(gate)])
-    first = house.leader(here)
-    worker = house.worker(script.bot)
-    until_working(first, "box/1")
-    document = first.says(user, "a")
-    gate.until_reached()
-    here.cut()
-    local = Script(a=[go_on, go_on])
-    with Room(house.database, house.sim, local.bot, epoch=2) as second:
-        second.put_document(document, again=True)
-        second.says(user, "b")
-        second.until_quiet()
-    gate.open()
-    third = house.leader(epoch=3)
-    third.says(user, "c")
-    third.until_quiet()
-    eventually(lambda: not worker._held)
-    assert house.texts(user) == ["a 1", "b", "c"]
-
-
 @pytest.mark.parametrize("comes", [True, False])
 def test_an_idle_worker_is_kept_for_what_may_have_killed_two(house: House, *, comes: bool) -> None:
     """One that does not come, since it was paused or released, keeps it for a moment only."""
@@ -672,69 +568,6 @@ def test_an_idle_worker_is_kept_for_what_may_have_killed_two(house: House, *, co
         workers.end(own)
     eventually(lambda: workers._told_places == 2)
     workers.end(take("other"))
-
-
-def test_a_worker_that_only_lost_a_job_is_not_counted_as_taken_down(house: House) -> None:
-    room = house.leader()
-    workers = room.desk._workers
-    assert workers is not None
-    workers._gone.update(dict.fromkeys(["one", "two", "a", "b", "c"]))
-    assert workers.deaths({"one", "two", "left", "a", "b", "left, too"}) == 4
-    assert workers.deaths({"one", "two", "left", "a", "b", "c"}) == 5
-
-
-def test_a_job_without_a_free_worker_checks_less_and_less_often_and_leaves_no_row(
-    house: House,
-) -> None:
-    user, room = house.sim.add_user("花子"), house.leader()
-    house.worker(Script().bot, threads=2)
-    until_working(room, "box/1")
-    workers, pauses = room.desk._workers, list[float]()
-    assert workers is not None
-    workers._gone.update(dict.fromkeys(["one", "two"]))
-    own = workers.take(
-        version=workers.versions.in_force,
-        key=f"{CHANNEL}/suspect",
-        event_id="suspect",
-        died_with={"one", "two"},
-    )
-    later = room.clock.later
-
-    def noted(seconds: float, action: Callable[[], None]) -> None:
-        if getattr(action, "__name__", "") == "wake":
-            pauses.append(seconds)
-        later(seconds, action)
-
-    room.clock.later = noted  # type: ignore[method-assign]
-    room.says(user, "a")
-    eventually(lambda: len(pauses) > 2)
-    workers.end(own)
-    room.until_quiet()
-    assert pauses[0] < pauses[1] < pauses[2]
-    assert house.texts(user) == ["a"]
-    assert [row["outcome"] for row in eventually(lambda: rows_of(house.database.jobs))] == [
-        "recorded"
-    ]
-    assert room.figures()["handlerSeconds"]["count"] == 1
-
-
-def test_an_attempt_whose_job_cannot_be_made_holds_no_place(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user, script, room = house.sim.add_user("花子"), Script(), house.leader()
-    house.worker(script.bot)
-    until_working(room, "box/1")
-
-    def away(*_: object, **__: object) -> None:
-        raise StoreUnavailable("planted")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("jobworker.remote.runner.job_of", away)
-        room.says(user, "a")
-        eventually(lambda: because(room))
-        eventually(lambda: out(room) == 0)
-    room.until_quiet()
-    assert house.texts(user) == script.runs == ["a"]
 
 
 # Queries of the tests.

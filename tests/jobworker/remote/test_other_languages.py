@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bson import Int64
 from pymongo.database import Database
 
-from linedesk.operate.dead_letters import explained
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
@@ -118,46 +116,6 @@ def test_a_bot_of_another_language_has_what_a_python_one_has(
         assert texts(sim, other)[-1] == "写真3枚ですね。"
 
 
-def test_stored_values_that_json_has_no_form_for_pass_a_program_unchanged(
-    room: Room, shared_rabbitmq: RabbitMQ, sim: Sim, command: str
-) -> None:
-    user = sim.add_user("花子")
-    stored = {
-        "when": datetime(2026, 11, 23, 1, 2, 3, 456_000, tzinfo=UTC),
-        "large": Int64(2**53 + 1),
-        "small": -3,
-        "share": 0.5,
-        "raw": b"\x00\xff",
-        "list": [1, None, True, {"深い": "値"}],
-        "$odd": "a name that JSON knows nothing of",
-    }
-    with at_work(room, shared_rabbitmq, command):
-        room.says(user, "a")
-        room.until_quiet()
-        place = {"_id": room.conversation(user.user_id)["_id"]}
-        room.database.conversations.update_one(place, {"$set": {"data": stored}, "$inc": {"n": 1}})
-        room.says(user, "b")
-        room.until_quiet()
-    found = room.conversation(user.user_id)["data"]
-    assert found == {**stored, "count": 1}
-    assert isinstance(found["large"], int)
-
-
-def test_an_error_of_a_program_becomes_a_dead_letter_with_its_traceback(
-    room: Room, shared_rabbitmq: RabbitMQ, sim: Sim, command: str
-) -> None:
-    user = sim.add_user("花子")
-    with at_work(room, shared_rabbitmq, command):
-        room.says(user, "故障")
-        room.says(user, "やあ")
-        room.until_quiet()
-    (letter,) = room.letters()
-    assert explained(letter) in ("handler: LastingError", "handler: main.Lasting")
-    assert letter["attempts"] == 1
-    assert "no further try would help" in letter["traceback"]
-    assert texts(sim, user) == ["お客さん、1回目の「やあ」ですね。"]
-
-
 def test_sigterm_drains_and_leaves_no_program_behind(
     room: Room, shared_rabbitmq: RabbitMQ, sim: Sim, tmp_path: Path
 ) -> None:
@@ -174,60 +132,23 @@ def test_sigterm_drains_and_leaves_no_program_behind(
         assert not any(is_alive(pid) for pid in programs)
 
 
-def test_a_program_that_hangs_holds_up_no_stop(
-    room: Room, shared_rabbitmq: RabbitMQ, sim: Sim, tmp_path: Path
-) -> None:
-    pids = tmp_path / "pids"
-    with at_work(room, shared_rabbitmq, ODD, DRAIN_SECONDS="1") as worker:
-        room.says(sim.add_user("花子"), f"hang {pids}")
-        eventually(lambda: pids.exists() and pids.read_text().count(" "))
-        worker.process.send_signal(signal.SIGTERM)
-        assert worker.process.wait(15) == Exit.OK, worker.written.text
-        for pid in map(int, pids.read_text().split()):
-            eventually(lambda pid=pid: not is_alive(pid))
-
-
-def test_a_worker_whose_program_was_exchanged_ends_to_be_started_again(
-    room: Room, shared_rabbitmq: RabbitMQ, sim: Sim
-) -> None:
-    with at_work(room, shared_rabbitmq, f"{ODD} versions") as worker:
-        room.says(sim.add_user("花子"), "exit")
-        assert worker.process.wait(30) == Exit.STUCK, worker.written.text
-        assert "the bot's program has another version now, stopping" in worker.written.text
-
-
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("command", "code"),
     [
-        ("/nowhere/bot", "--command: the program cannot be started: No such file or directory"),
-        (f"{Path(__file__)}", "--command: the program cannot be started: Permission denied"),
-        ("'bot", "--command: the program cannot be read as a command: No closing quotation"),
-        (f"{ODD} contract", "--command: the program did not say hello with contract 1"),
-        (f"{ODD} rules", "--command: the program has wrong rules: rules: number 0: 'nonsense'"),
+        ("/nowhere/bot", Exit.CONFIG),
+        ("'bot", Exit.CONFIG),
+        (f"{ODD} contract", Exit.CONFIG),
+        (f"{ODD} rules", Exit.CONFIG),
+        (f"{ODD} exit", Exit.STUCK),
+        (f"{ODD} greeting", Exit.STUCK),
     ],
 )
-def test_a_program_that_fails_at_each_start_is_a_wrong_setting(command: str, words: str) -> None:
-    done = a_worker_without_broker(command)
-    assert done.returncode == Exit.CONFIG
-    assert words in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ("exit", "the program of --command ended with exit code 3"),
-        ("greeting", "the program of --command wrote a line of 17 bytes that is no JSON object"),
-    ],
-)
-def test_a_worker_whose_program_does_not_begin_is_started_again(how: str, words: str) -> None:
-    done = a_worker_without_broker(f"{ODD} {how}")
-    assert done.returncode == Exit.STUCK
-    assert words in done.stdout + done.stderr
-
-
-def a_worker_without_broker(command: str) -> Any:
+def test_a_program_that_does_not_begin_is_a_wrong_setting_or_started_again(
+    command: str, code: Exit
+) -> None:
     environ = {"PATH": os.environ["PATH"], "AMQP_URL": "amqp://127.0.0.1:1/"}
-    return nursery.run("linedesk", "worker", "--command", command, env=environ)
+    done = nursery.run("linedesk", "worker", "--command", command, env=environ)
+    assert done.returncode == code
 
 
 def test_a_program_gets_settings_and_secrets_of_the_bot_and_no_others(

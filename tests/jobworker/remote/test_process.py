@@ -96,19 +96,6 @@ def test_a_worker_without_rabbitmq_is_ready_and_says_what_it_waits_for(
     assert worker.wait(30) == Exit.OK
 
 
-def test_a_worker_whose_rabbitmq_hangs_ends_all_the_same(
-    shared_rabbitmq: RabbitMQ, said: Said, start: Start
-) -> None:
-    worker = start(shared_rabbitmq.url)
-    eventually(lambda: said.has("WATCHDOG=1") and "0 of 3 threads" in said.status(), seconds=30)
-    shared_rabbitmq.freeze()
-    try:
-        worker.terminate()
-        assert worker.wait(30) == Exit.OK
-    finally:
-        shared_rabbitmq.thaw()
-
-
 @pytest.mark.parametrize(
     ("url", "environ"),
     [

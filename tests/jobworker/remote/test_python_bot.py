@@ -6,7 +6,6 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -84,20 +83,4 @@ def test_where_it_lies_and_what_is_installed_below_it_change_no_version(
         with monkeypatch.context() as patch:
             patch.syspath_prepend(installed)
             found.add(version_of("versioned_bot", folder, monkeypatch))
-    assert len(found) == 1
-
-
-def test_linedesk_itself_beside_the_bot_changes_no_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a checkout of linedesk with the bot in it."""
-    found = set()
-    for number in range(2):
-        put(tmp_path, "versioned_bot", BOT.format(helper="linedesk.versioned"))
-        put(tmp_path / "linedesk", "versioned", f"words = {number}")
-        loaded = ModuleType("linedesk.versioned")
-        loaded.__file__ = str(tmp_path / "linedesk" / "versioned.py")
-        loaded.words = str(number)  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "linedesk.versioned", loaded)
-        found.add(version_of("versioned_bot", tmp_path, monkeypatch))
     assert len(found) == 1

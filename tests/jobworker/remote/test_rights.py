@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -91,38 +90,6 @@ def test_users_are_made_once_and_again_nothing_changes(
     assert not any(password(url) in again.output + described for url in before.values())
 
 
-def test_rights_that_were_changed_by_hand_are_set_again(
-    shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
-) -> None:
-    everything = ("bots-worker", ".*", ".*", ".*")
-    shared_rabbitmq.control("set_permissions", "-p", "bots", *everything)
-    assert init(shared_rabbitmq, tmp_path).exit_code == 0
-    told = shared_rabbitmq.control("list_permissions", "-p", "bots", "--formatter", "json")
-    [row] = [one for one in json.loads(told) if one["user"] == "bots-worker"]
-    assert row["read"] == r"^linedesk\.worker\."
-
-
-def test_a_second_linedesk_has_users_of_its_own(
-    shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
-) -> None:
-    where = f"amqp://127.0.0.1:{shared_rabbitmq.port}/second"
-    assert init(shared_rabbitmq, tmp_path / "second", AMQP_URL=where).exit_code == 0
-    for url in (*urls.values(), *read(tmp_path / "second").values()):
-        with channel(url):
-            pass
-
-
-def test_a_password_of_ones_own_is_kept_whatever_is_in_it(
-    shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
-) -> None:
-    chosen = urls["worker"].replace(password(urls["worker"]), "a%2Fb%40c")
-    (tmp_path / "worker" / "AMQP_URL").write_text(chosen)
-    assert init(shared_rabbitmq, tmp_path).exit_code == 0
-    assert read(tmp_path)["worker"] == chosen
-    with channel(chosen):
-        pass
-
-
 def test_new_passwords_close_the_old_ones_out(
     shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
 ) -> None:
@@ -164,14 +131,6 @@ def test_a_worker_reaches_its_own_queue_and_the_leaders_and_nothing_else(
         assert error.value.reply_code == 403
     with pytest.raises(AMQPError), channel(worker.replace("/bots", "/%2F")):
         pass
-
-
-def test_a_dispatcher_reaches_nothing_of_other_applications(
-    shared_rabbitmq: RabbitMQ, urls: dict[str, str]
-) -> None:
-    leader = urls["dispatcher"]
-    assert refused(leader, lambda on: on.queue_declare("orders")) == 403
-    assert refused(leader, lambda on: on.basic_publish("amq.fanout", "", b"x")) == 403
 
 
 def test_a_bot_runs_with_these_users(

@@ -74,16 +74,3 @@ def test_a_stored_value_comes_back(value: Any) -> None:
 def test_a_line_that_is_no_object_is_a_value_error(line: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         from_line(line)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_value_that_json_cannot_represent_is_a_value_error(value: Any) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011
-        to_line({"x": value})
-
-
-def test_a_line_has_no_other_end_of_a_line_in_it() -> None:
-    line = to_line({"x": "a\u2028b\u2029c\nd"})
-    assert b"\\u2028" in line
-    assert b"\\u2029" in line
-    assert len(line.decode().splitlines()) == 1

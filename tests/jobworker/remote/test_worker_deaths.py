@@ -175,23 +175,3 @@ def test_an_event_that_kills_each_worker_is_a_dead_letter_and_its_neighbours_are
         assert house.texts(user) == ["a", "b"]
     assert house.texts(poisoned) == ["after"]
     assert house.sim.answers(poisoned)
-
-
-@pytest.mark.timeout(120)
-def test_a_suspected_job_gets_a_worker_of_its_own_although_others_keep_it_busy(
-    house: House, workers: Workers
-) -> None:
-    """One worker alone, and a queue of work: it is left idle for the suspect."""
-    poisoned, *others = (house.sim.add_user(str(n)) for n in range(12))
-    room = house.leader(limits=LIMITS, threads=10)
-    workers.keep(1)
-    until_there(room, 1)
-    room.says(poisoned, "die")
-    for number in range(10):
-        for user in others:
-            room.says(user, str(number))
-    eventually(room.letters, seconds=100)
-    room.until_quiet(seconds=60)
-    assert len(room.letters()) == 1
-    for user in others:
-        assert house.texts(user) == [str(number) for number in range(10)]
