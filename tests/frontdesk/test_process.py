@@ -6,6 +6,7 @@ import json
 import signal
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -203,3 +204,12 @@ def test_a_second_process_on_the_port_says_which_setting_to_change(
     assert "FRONTDESK_PORT" in second.log
     assert len(second.lines) == 1
     assert desk.ask("GET", "/readyz").status == 200
+
+
+def test_the_same_post_twenty_times_at_once_is_stored_once(
+    desk: DeskProcess, recvq: Any, event_id: str
+) -> None:
+    with ThreadPoolExecutor(20) as posts:
+        answers = list(posts.map(lambda _: desk.post(text_event(event_id)), range(20)))
+    assert [one.status for one in answers] == [200] * 20
+    assert recvq.count_documents({"eventId": event_id}) == 1

@@ -15,6 +15,7 @@ import pytest
 from frontdesk import group_commit, store_choice
 from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.group_commit import GroupCommit
+from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool, SpoolContents
 from tests.frontdesk.test_group_commit import FAST_SECONDS, Calls, Held
@@ -273,3 +274,20 @@ def test_a_start_does_not_wait_for_a_mongodb_that_hangs(
             await scene.store.close()
 
     asyncio.run(play())
+
+
+@scene
+async def test_where_neither_store_works_each_says_why_within_the_time(scene: Scene) -> None:
+    def full(documents: Sequence[Any]) -> None:
+        raise SpoolUnavailable("the spool's disk is full")
+
+    scene.patch.setattr(scene.writer, "append", full)
+    scene.patch.setattr(scene.writer, "probe", lambda: full(()))
+    failing = await scene.ask("A-1")
+    await scene.inserted()
+    scene.insert.let_go(NotStored("MongoDB does not answer"))
+    with pytest.raises(NotStored, match="disk is full"):
+        await failing
+    with pytest.raises(NotStored, match="MongoDB does not answer; the spool's disk is full"):
+        await (await scene.ask("A-2"))
+    assert scene.store.unavailable == "MongoDB does not answer; the spool's disk is full"

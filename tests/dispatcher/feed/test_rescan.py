@@ -442,3 +442,27 @@ def test_documents_finished_while_a_scan_seeks_its_start_are_not_decided_again(
     # Once at the very first start, and now again.
     eventually(lambda: len(told("streaming from")) == 2 and "last" in worker.decided)
     assert sorted(worker.decided) == sorted([*(name_of(row) for row in given), "last"])
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+def test_documents_stored_before_the_very_first_start_are_handled_once(
+    database: Database[Document],
+    dispatch: Dispatch,
+    store: Store,
+    feed: str,
+) -> None:
+    given = numbered(100, keys=7)
+    store(database, *given[:90])
+    for one in given[90:]:
+        store(database, one)
+    worker = RecordingWorker()
+    running = dispatch(database, worker, feed=feed)
+    eventually(lambda: len(worker.decided) >= 100)
+    store(database, document("new", "U0"))
+    eventually(lambda: "new" in worker.decided)
+    running.end()
+    expected = {f"U{k}": [f"e{n}" for n in range(100) if n % 7 == k] for k in range(7)}
+    expected["U0"].append("new")
+    assert worker.by_key == expected
+    assert worker.again["e0"] is True
+    assert worker.again["new"] is False
