@@ -59,10 +59,7 @@ def test_the_pages_reports_of_events_releases_and_replays_are_true(house: Any, s
         # The handler is stuck with the replay, too; only then the page says that it failed again.
         post(url, "/resume", **of_user)
         replay = f"replay:{events[0]}:1"
-
-        def is_released() -> bool:
-            post(url, "/release", **whose, id=replay)
-            return f"the event {replay} is a dead letter" in page_of(url, key)
-
-        eventually(is_released)
+        eventually(lambda: 'class="head-line"' in page_of(url, key))
+        post(url, "/release", **whose, id=replay)
+        eventually(lambda: f"the event {replay} is a dead letter" in page_of(url, key))
         eventually(lambda: results(url, key) == ["replayed", "answered", "failed"])
