@@ -50,15 +50,25 @@ make_venv() {
 }
 
 # Only files whose hashes are known, and only wheels: builds here run the code of their build tools.
+# linedesk itself needs the build tools alone, so it is installed meanwhile: pip uses one core.
 install_packages() {
-  # Python compiles what is imported, when it is: most of it never is.
-  local install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile)
-  local name files=()
-  for name in build run demo amqp tests; do
+  local name files=() building
+  for name in run demo amqp tests; do
     [[ $1 == demo && $name =~ amqp|tests ]] || files+=(--requirement "requirements/$name.txt")
   done
-  "${install[@]}" --require-hashes --only-binary :all: "${files[@]}" &&
-    "${install[@]}" --no-deps --no-build-isolation --editable .
+  {
+    install_locked --requirement requirements/build.txt &&
+      .venv/bin/python -m pip install "${PIP[@]}" --no-deps --no-build-isolation --editable .
+  } &
+  building=$!
+  install_locked "${files[@]}" && wait "$building"
+}
+
+# Python compiles what is imported, when it is: most of it never is.
+PIP=(--quiet --disable-pip-version-check --no-compile)
+
+install_locked() {
+  .venv/bin/python -m pip install "${PIP[@]}" --require-hashes --only-binary :all: "$@"
 }
 
 # The tests' packages contain those of the demo.
