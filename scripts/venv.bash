@@ -67,8 +67,9 @@ install_packages() {
 # Python compiles what is imported, when it is: most of it never is.
 PIP=(--quiet --disable-pip-version-check --no-compile)
 
+# Together the files have every dependency; one of them alone has not.
 install_locked() {
-  .venv/bin/python -m pip install "${PIP[@]}" --require-hashes --only-binary :all: "$@"
+  .venv/bin/python -m pip install "${PIP[@]}" --no-deps --require-hashes --only-binary :all: "$@"
 }
 
 # The tests' packages contain those of the demo.
