@@ -9,6 +9,7 @@ import { askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js"
 
 let state = { users: [], groups: [], last: [], bot: { name: "" } };
 let chats = [];
+let connections = 0; // how often the stream was opened
 let chosen = null; // the open chat's id
 let speaker = null; // in a group: who speaks
 const unread = new Map();
@@ -22,7 +23,11 @@ const me = () => (chat()?.kind === "user" ? chosen : speaker);
 const nameById = (id) => state.users.find((user) => user.userId === id)?.name || "？";
 
 async function refresh() {
-  state = await get("/sim/state");
+  const connection = connections;
+  const found = await get("/sim/state");
+  // Asked before the stream was opened again: an answer of that time would set the clock back.
+  if (connection !== connections) return;
+  state = found;
   setClock(state.clock);
   draw();
 }
@@ -213,6 +218,7 @@ function refreshSoon() {
 listen({
   open: async () => {
     tell("");
+    connections += 1;
     forgetClock();
     await refresh();
     if (!chat()) chosen = null;
