@@ -168,12 +168,12 @@ MOST_AROUND = {
     "linedesk.commands": 1_854,
     "linedesk.doctor": 1_376,
     "linedesk.launch": 1_896,
-    "linedesk.operate": 5_104,
+    "linedesk.operate": 5_101,
     "linedesk.page": 2_295,
     "linedesk.settings": 667,
     "linedesk.setup": 1_657,
     "linedesk.testing": 895,
-    "linesim": 5_189,
+    "linesim": 5_156,
 }
 # Lowered with each step, too: the tests to 55,000 lines, the English pages to 50,000 words.
 MOST_LINES_OF_TESTS = 69_100

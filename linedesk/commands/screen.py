@@ -21,7 +21,7 @@ from linedesk.runtime.status_row import SILENT
 from linedesk.store.records.letters import LAST_AT, Cause
 
 STYLES = {"bad": "bold red", "warn": "yellow"}
-# The most waiting conversations.
+# The most waiting conversations, and the most causes.
 MANY = 10
 
 

@@ -49,20 +49,18 @@ READ_SECONDS = 10.0
 MOST_LETTERS = 1_000
 # The shown fields of an effect: all but tokens and keys.
 EFFECT = (
-    *(
-        "id",
-        "type",
-        "way",
-        "to",
-        "messages",
-        "at",
-        TRIED_AT,
-        "name",
-        RUN_AT,
-        "data",
-        "cause",
-        "about",
-    ),
+    "id",
+    "type",
+    "way",
+    "to",
+    "messages",
+    "at",
+    TRIED_AT,
+    "name",
+    RUN_AT,
+    "data",
+    "cause",
+    "about",
 )
 MOST_CONVERSATIONS = 200
 MOST_HELD = 10_000

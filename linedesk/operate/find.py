@@ -131,10 +131,9 @@ def _by_id_part(conversations: Collection[Any], word: str) -> Iterator[Document]
 def by_name(database: Database[Any], word: str) -> tuple[list[Document], int]:
     """Return the conversations whose name is the word, or contains it, and how many were not read.
 
-    At most MOST_NAMED, the best match first.
-    A whole name comes before its start, and a start before another part; then the latest record
-    comes first. The newest conversations are read
-    first, for NAMES_SECONDS at most. Raises the errors of the driver.
+    At most MOST_NAMED: a whole name comes before its start, and a start before another part; then
+    the latest record comes first. The newest conversations are read first, for NAMES_SECONDS at
+    most. Raises the errors of the driver.
     """
     wanted, conversations = folded(word), database[CONVERSATIONS]
     if not wanted:
@@ -364,7 +363,7 @@ def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scop
     """Return the scope of a pause: everything (`all` or None), a channel, or a conversation.
 
     A conversation is one that `find_conversation` finds, or a new `<channel>/<key>`. Any other
-    word does not count as a channel. Raises NotAScope, NotOneConversation.
+    word does not count as a channel. Raises NotOneConversation.
     """
     if word is not None and not word.strip():
         # An unset variable in a script must not pause everything.

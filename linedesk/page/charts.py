@@ -210,6 +210,21 @@ def _linear(kind: Kind, values: Sequence[float]) -> tuple[Callable[[float], floa
     return y_of, [Tick(y_of(mark), _label(kind, mark)) for mark in marks]
 
 
+def _logarithmic(
+    kind: Kind, values: Sequence[float]
+) -> tuple[Callable[[float], float], list[Tick]]:
+    some = [value for value in values if value > 0] or [0.001, 1.0]
+    low = math.floor(math.log10(max(min(some), 0.0001)))
+    high = max(math.ceil(math.log10(max(some))), low + 1)
+
+    def y_of(value: float) -> float:
+        power = min(max(math.log10(max(value, 0.00001)), low), high)
+        return BOTTOM - (BOTTOM - TOP) * (power - low) / (high - low)
+
+    powers = range(low, high + 1)
+    return y_of, [Tick(y_of(10.0**power), _label(kind, 10.0**power)) for power in powers]
+
+
 def _label(kind: Kind, value: float) -> str:
     """Return the label of a mark: an axis has room for one unit."""
     if kind.words is seconds and value >= 10:
@@ -241,21 +256,6 @@ def _polyline(
         parts.append(f"L{point}" if joined else f"M{point}h.01")
         before = at
     return "".join(parts)
-
-
-def _logarithmic(
-    kind: Kind, values: Sequence[float]
-) -> tuple[Callable[[float], float], list[Tick]]:
-    some = [value for value in values if value > 0] or [0.001, 1.0]
-    low = math.floor(math.log10(max(min(some), 0.0001)))
-    high = max(math.ceil(math.log10(max(some))), low + 1)
-
-    def y_of(value: float) -> float:
-        power = min(max(math.log10(max(value, 0.00001)), low), high)
-        return BOTTOM - (BOTTOM - TOP) * (power - low) / (high - low)
-
-    powers = range(low, high + 1)
-    return y_of, [Tick(y_of(10.0**power), _label(kind, 10.0**power)) for power in powers]
 
 
 def _outages(rows: Sequence[Row], now: datetime, gap_seconds: float) -> Iterator[Mark]:

@@ -7,8 +7,6 @@ that.
 Other processes read its clock and move it ahead, make LINE misbehave, and read the verdict.
 """
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any
 
@@ -26,7 +24,6 @@ from linesim.model.errors import LineError, NotPossible, UnknownChat
 from linesim.model.faults import BadMember, Close, Late, Outcome, Rule, Status
 from linesim.model.media import Medium, medium
 from linesim.model.recent import Recent
-from linesim.model.stream import Subscriber
 from linesim.model.views import View, clock_view
 from linesim.model.world import GroupKind
 from linesim.people.acts import Act, Strict, draft
@@ -35,7 +32,6 @@ from linesim.people.sim import Sim
 MOST_UPLOAD_BYTES = 20 * 1024 * 1024
 MOST_UPLOADS = 20
 MOST_ROWS = 10_000
-MOST_WAIT_SECONDS = 25.0
 
 
 class NewUser(Strict):
@@ -231,16 +227,7 @@ class Control:
 
     # Its clock.
 
-    async def clock(
-        self,
-        after: float | None = None,
-        wait: Annotated[float, Query(ge=0, le=MOST_WAIT_SECONDS)] = MOST_WAIT_SECONDS,
-    ) -> View:
-        """The clock. With `after`, the answer waits until the clock is no longer that many seconds
-        ahead, at most `wait` seconds.
-        """
-        if after is not None:
-            await self._differs(after, wait)
+    async def clock(self) -> View:
         return clock_view(self._sim.platform.clock)
 
     async def advance(self, new: Advance) -> View:
@@ -249,19 +236,6 @@ class Control:
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
         return clock_view(self._sim.platform.clock)
-
-    async def _differs(self, after: float, wait: float) -> None:
-        platform = self._sim.platform
-        with platform.watch.reading():
-            same = platform.clock.ahead == after
-            subscriber = platform.stream.subscribe()
-        try:
-            if same:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(_moved(subscriber), wait)
-        finally:
-            with platform.watch.reading():
-                platform.stream.unsubscribe(subscriber)
 
     # LINE's misbehaviour, and the verdict.
 
@@ -290,13 +264,6 @@ class Control:
         how = {"since": since, "least_interval_seconds": least_interval_ms / 1000}
         report = await self._stopping.in_thread(lambda: check(self._sim, **how))
         return report.as_document()
-
-
-async def _moved(subscriber: Subscriber) -> None:
-    """Returns when the clock was moved, or the simulator stops."""
-    async for change in subscriber.changes():
-        if change.kind == "clock":
-            return
 
 
 async def refused(request: Request, error: Exception) -> Response:

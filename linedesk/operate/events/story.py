@@ -315,7 +315,7 @@ class Story:
 
 
 def tell(database: Database[Any], asked: str, *, text: bool = False) -> Story:
-    """Return the story of the event that belongs to an id (see `tracing.event_of`).
+    """Return the story of the event that belongs to an id (see `find.event_of`).
 
     `text` includes the text that people wrote. Raises NotDone, StoreUnavailable.
     """

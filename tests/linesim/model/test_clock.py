@@ -13,7 +13,6 @@ import requests
 
 import linesim
 from tests.linesim.conftest import BotServer, Line
-from tests.waiting import eventually
 
 YEAR = 366 * 24 * 3600
 
@@ -92,36 +91,6 @@ def test_another_sites_form_cannot_move_the_clock(sim: linesim.Sim) -> None:
         )
         assert answer.status_code == 422
     assert told(sim)["ahead"] == 0
-
-
-def test_a_waiting_client_gets_the_clocks_next_move_at_once(sim: linesim.Sim) -> None:
-    heard: list[float] = []
-    waiting = started(lambda: heard.append(told(sim, after=0)["ahead"]))
-    eventually(lambda: sim.platform.read(lambda platform: platform.stream.watched))
-    sim.say(sim.add_user("太郎"), "やあ")  # which the stream reports, and is no move
-    assert not heard
-    sim.advance(180)
-    waiting.join(5)
-    assert heard == [180]
-    assert told(sim, after=0)["ahead"] == 180  # a move in between is not missed
-
-
-def test_a_client_that_waits_for_a_move_in_vain_is_answered(sim: linesim.Sim) -> None:
-    assert told(sim, after=0, wait=0.05)["ahead"] == 0
-    assert not sim.platform.read(lambda platform: platform.stream.watched)
-    answer = requests.get(f"{sim.url}/sim/clock?after=0&wait=26", timeout=10)
-    assert answer.status_code == 422
-
-
-def test_waiting_for_a_move_does_not_hold_up_the_stop(bot: BotServer) -> None:
-    heard: list[float] = []
-    with linesim.running(webhook_url=bot.url) as sim:
-        waiting = started(lambda: heard.append(told(sim, after=0)["ahead"]))
-        eventually(lambda: sim.platform.read(lambda platform: platform.stream.watched))
-        began = time.monotonic()
-    assert time.monotonic() - began < 5
-    waiting.join(5)
-    assert heard == [0]
 
 
 def test_messages_webhooks_tokens_and_keys_go_by_the_moved_clock(
