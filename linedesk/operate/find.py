@@ -363,7 +363,7 @@ def scope_of(database: Database[Any], word: str | None, *, channel: str) -> Scop
     """Return the scope of a pause: everything (`all` or None), a channel, or a conversation.
 
     A conversation is one that `find_conversation` finds, or a new `<channel>/<key>`. Any other
-    word does not count as a channel. Raises NotOneConversation.
+    word does not count as a channel. Raises NotAScope, NotOneConversation.
     """
     if word is not None and not word.strip():
         # An unset variable in a script must not pause everything.

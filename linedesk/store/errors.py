@@ -32,6 +32,7 @@ from pymongo.errors import (
 
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark
+from linedesk.runtime.outage import is_away
 
 
 class QueueError(Exception):
@@ -179,6 +180,12 @@ TRANSIENT_LABELS = (
     "TransientTransactionError",
     "UnknownTransactionCommitResult",
 )
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether it says that MongoDB is away, and nothing that may stay for good (`Outage`)."""
+    stays = isinstance(error, RecvqClosed | WriteRefused)
+    return is_away(error) or (isinstance(error, StoreUnavailable) and not stays)
 
 
 def is_transient(error: PyMongoError) -> bool:

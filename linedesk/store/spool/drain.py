@@ -19,7 +19,7 @@ from typing import Any
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
-from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError
+from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.outage import MONGODB
@@ -28,10 +28,9 @@ from linedesk.store.collections import check_recvq
 from linedesk.store.documents import RECVQ, name_of
 from linedesk.store.errors import (
     QueueError,
-    RecvqClosed,
     SpoolUnavailable,
     StoreUnavailable,
-    WriteRefused,
+    is_outage,
 )
 from linedesk.store.insert import insert_documents
 from linedesk.store.spool.spool import Batch, Spool, SpoolContents
@@ -189,8 +188,7 @@ class Drain(BackgroundThread):
         self._checked = False
         self._failures += 1
         reason = str(error) if isinstance(error, QueueError) else type(error).__name__
-        is_away = isinstance(error, StoreUnavailable | ConnectionFailure)
-        if is_away and not isinstance(error, RecvqClosed | WriteRefused):
+        if is_outage(error):
             MONGODB.fails("spool waits", reason)
         elif self.held.documents and reason != self._reason:
             waiting = self.held.documents

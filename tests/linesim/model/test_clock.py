@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,8 +23,8 @@ def sim(bot: BotServer) -> Iterator[linesim.Sim]:
         yield sim
 
 
-def told(sim: linesim.Sim, **query: Any) -> dict[str, float]:
-    answer = requests.get(f"{sim.url}/sim/clock", params=query, timeout=10)
+def told(sim: linesim.Sim) -> dict[str, float]:
+    answer = requests.get(f"{sim.url}/sim/clock", timeout=10)
     answer.raise_for_status()
     times: dict[str, float] = answer.json()
     return times
@@ -38,12 +37,6 @@ def advance(sim: linesim.Sim, body: Any) -> requests.Response:
         headers={"content-type": "application/json"},
         timeout=10,
     )
-
-
-def started(job: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=job)
-    thread.start()
-    return thread
 
 
 @pytest.mark.parametrize("make", [linesim.ShiftedClock, linesim.HandClock])
