@@ -105,13 +105,19 @@ def wait_until_handled_once(
         assert len(came) <= len(writer.stored) + 1
 
 
-def roll_over(database: Database[Document]) -> None:
-    """Write elsewhere until the oplog no longer reaches back to now."""
+def roll_over(database: Database[Document], *, positions: int = 0) -> None:
+    """Write elsewhere until the oplog no longer reaches back to now.
+
+    A feed that must keep its place saves so many positions between two writes.
+    """
     than, oplog = Rescan(database[RECVQ]).now(), database.client.local["oplog.rs"]
 
     def gone() -> bool:
         filler = database.client["filler"]["filler"]
         filler.insert_many([{"text": "x" * 20_000} for _ in range(20)])
+        for _ in range(positions):
+            saved = (database[PROGRESS].find_one() or {})["token"]
+            eventually(lambda: (database[PROGRESS].find_one() or {})["token"] != saved)  # noqa: B023
         oldest = oplog.find({}, {"ts": 1}).sort("$natural", 1).limit(1).next()
         return bool(oldest["ts"] > than)
 
