@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -40,13 +40,13 @@ def commands() -> str:
         f"Every command of `linedesk` with its arguments and options. {GENERATED}\n\n",
         "`linedesk COMMAND --help` shows the same. [Settings](settings.md) lists the settings, ",
         "[Exit codes](exit-codes.md) the codes. Many commands have these options:\n",
-        _table(common),
+        _list(common),
     ]
     for path, command, context, records in found:
         parts.append(f"\n## {path}\n\n{_flowing(command.help or '')}\n\n")
-        parts.append(f"```console\n{path} {' '.join(command.collect_usage_pieces(context))}\n```\n")
-        parts.append(_table([one for one in records if one not in common and one[1]]))
-        also = [f"`{names}`" for names, meaning in records if (names, meaning) in common]
+        parts.append(f"`{path} {' '.join(command.collect_usage_pieces(context))}`\n")
+        parts.append(_list(one for one in records if one not in common and one[1]))
+        also = [f"`{one[0]}`" for one in records if one in common]
         if also:
             parts.append(f"\nAlso {', '.join(also)}.\n")
     return "".join(parts)
@@ -60,11 +60,9 @@ def _records(command: click.Command, context: click.Context) -> Iterator[Record]
             yield record
 
 
-def _table(records: Sequence[Record]) -> str:
-    if not records:
-        return ""
-    rows = (f"| `{names}` | {_cell(words)} |\n" for names, words in records)
-    return "".join(["\n| option | meaning |\n| --- | --- |\n", *rows])
+def _list(records: Iterable[Record]) -> str:
+    rows = [f"- `{names}`: {_line(words)}\n" for names, words in records]
+    return "".join(["\n" if rows else "", *rows])
 
 
 def _walk(
@@ -90,8 +88,8 @@ def _flowing(text: str) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+def _line(text: str) -> str:
+    return " ".join(text.split()).replace("<", "&lt;")
 
 
 def main() -> int:
