@@ -265,6 +265,8 @@ def _copy_of(root: Path, copy: Path) -> Path:
 def _pytest(copy: Path, tests: Sequence[str]) -> tuple[Ended, str]:
     """How the tests ended, with details."""
     options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=no", f"--timeout={TEST_SECONDS}"]
+    # What scripts/test runs has to notice it.
+    options += ["-m", "not long"]
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, *tests],
         cwd=copy,
