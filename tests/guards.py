@@ -11,7 +11,7 @@ A guard is the clause that prevents a race of docs/explanation/reliability.md. A
     # guard: name ->              the next statement becomes the lines that follow, each of which
     #     other                   has four spaces more than the anchor
 
-The race table names each guard in its last column, beside the tests. Without names the model of an
+The list of races names each guard before its tests. Without names the model of an
 answered message goes through its large sizes as well.
 """
 
@@ -37,7 +37,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RACES = ROOT / "docs" / "explanation" / "reliability.md"
-# The tests of one row take a few seconds; a thread without its guard may wait for ever.
+# The tests of one entry take a few seconds; a thread without its guard may wait for ever.
 TEST_SECONDS = 60
 ROW_SECONDS = 400
 
@@ -46,11 +46,15 @@ LARGE_MODEL = [sys.executable, "-m", "tests.dispatcher.commit.commit_model"]
 
 ANCHOR = re.compile(r"(?P<before>.*?)#\s*guard: (?P<name>[a-z0-9-]+)(?P<arrow> ->)?(?P<code>.*)")
 CODE = re.compile(r"`([^`]+)`")
+# - Race (danger): what prevents it. `guard`, or why there is none: `tests`
+ENTRY = re.compile(
+    r"- (?P<title>.+?) \((?P<danger>.+?)\): (?P<prevents>.+)\. (?P<guards>[^:]+): (?P<tests>`.+)"
+)
 
 
 @dataclass(frozen=True)
 class Race:
-    """One row of the table: its title, its tests, and its guards."""
+    """One entry of the list: its title, its tests, and its guards."""
 
     title: str
     tests: tuple[str, ...]
@@ -71,7 +75,7 @@ class Anchor:
 
 
 class Ended(Enum):
-    """How the tests of a row ended."""
+    """How the tests of an entry ended."""
 
     PASSED = "PASSED"
     FAILED = "FAILED"
@@ -89,17 +93,17 @@ class Verdict:
 
 
 def races(page: str) -> list[Race]:
-    """The rows of the page's table of races."""
+    """The entries of the page's list of races."""
     section = page.split("\n## The races\n")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
-    return [_race(row) for row in rows if not row.startswith("| ---")]
+    return [_race(line) for line in section.splitlines() if line.startswith("- ")]
 
 
-def _race(row: str) -> Race:
-    cells = [cell.strip() for cell in row.strip("|").split(" | ")]
-    title, _, _, tests, guards = cells
-    names = tuple(CODE.findall(guards))
-    return Race(title, tuple(_tests(tests)), names, "" if names else guards.strip())
+def _race(line: str) -> Race:
+    found = ENTRY.fullmatch(line)
+    assert found is not None, line
+    names = tuple(CODE.findall(found["guards"]))
+    untried = "" if names else found["guards"]
+    return Race(found["title"], tuple(_tests(found["tests"])), names, untried)
 
 
 def _tests(cell: str) -> Iterator[str]:
@@ -303,7 +307,7 @@ def main(arguments: Sequence[str]) -> int:
     names = given.names or list(tests)
     unknown = [name for name in names if name not in tests or name not in found]
     if unknown:
-        parser.error(f"no anchor, or no row in the races: {', '.join(unknown)}")
+        parser.error(f"no anchor, or no entry in the races: {', '.join(unknown)}")
     if given.list:
         for name in names:
             place = f"{found[name].path.relative_to(ROOT)}:{found[name].line + 1}"
@@ -321,7 +325,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _tests_by_guard() -> dict[str, list[str]]:
-    """The tests of all rows that name a guard, in the table's order."""
+    """The tests of all entries that name a guard, in the page's order."""
     tests: dict[str, list[str]] = {}
     for race in races(RACES.read_text("utf-8")):
         for guard in race.guards:

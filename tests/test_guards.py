@@ -66,10 +66,10 @@ def test_a_part_of_a_line_is_refused() -> None:
         taken_out("a = b  # guard: x\nc = a\n")
 
 
-def test_a_row_names_tests_and_guards() -> None:
-    head = "| race | what could go wrong | what prevents it | staged by | guard |\n| --- | --- |\n"
-    rows = "| a | b | c | `d/e.py::f`, `::g` | `h`, `i` |\n| j | k | l | `m.py::n` | too slow |\n"
-    one, other = races(f"# P\n\n## The races\n\n{head}{rows}\n## Next\n")
+def test_an_entry_names_tests_and_guards() -> None:
+    entries = "- A (b): c. `h`, `i`: `d/e.py::f`, `::g`\n- J (k): l. too slow: `m.py::n`\n"
+    one, other = races(f"# P\n\n## The races\n\n{entries}\n## Next\n")
+    assert one.title == "A"
     assert one.tests == ("tests/d/e.py::f", "tests/d/e.py::g")
     assert (one.guards, one.untried) == (("h", "i"), "")
     assert (other.guards, other.untried) == ((), "too slow")

@@ -99,9 +99,9 @@ def test_each_name_of_the_package_is_on_the_page(package: Any) -> None:
     assert {name for name in package.__all__ if f"`{name}" not in PAGE} == set()
 
 
-def test_each_class_or_error_that_begins_a_row_is_a_name_of_the_package() -> None:
+def test_each_class_or_error_that_begins_an_entry_is_a_name_of_the_package() -> None:
     names = {*linedesk.__all__, *linedesk.testing.__all__}
-    rows = set(re.findall(r"^\| `([A-Z]\w+)`", PAGE, re.MULTILINE))
+    rows = set(re.findall(r"^- `([A-Z]\w+)`", PAGE, re.MULTILINE))
     assert len(rows) > 15
     assert rows <= names
 
@@ -130,8 +130,8 @@ def test_each_attribute_of_the_smaller_classes_is_on_the_page() -> None:
 
 
 @pytest.mark.parametrize("kind", [Answers, Sent, Waiting])
-def test_each_attribute_of_what_a_test_reads_is_in_the_row_of_its_class(kind: type) -> None:
-    (row,) = re.findall(rf"^\| `{kind.__name__}` \| (.*) \|$", PAGE, re.MULTILINE)
+def test_each_attribute_of_what_a_test_reads_is_in_the_entry_of_its_class(kind: type) -> None:
+    (row,) = re.findall(rf"^- `{kind.__name__}`: (.*)$", PAGE, re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", row)) - {"reply", "push", "multicast"} == public(kind)
 
 

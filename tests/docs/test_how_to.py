@@ -132,15 +132,17 @@ def test_each_unit_is_one(page: Path) -> None:
 
 def test_the_units_and_their_watchdogs_are_those_of_deploy() -> None:
     page = text_of(DOCS / "reference" / "files-and-services.md")
-    rows = re.findall(r"^\| `(linedesk[\w.-]+)` \|.*\| ?(?:(\d+) s)? ?\|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| `(linedesk[\w.-]+)` \|.*\| (\d+) s \|$", page, re.MULTILINE)
     has = {
         path.name: found[1]
         for path in SYSTEMD.glob("*.service")
         if (found := re.search(r"^WatchdogSec=(\d+)$", path.read_text(), re.MULTILINE))
     }
-    assert {name: seconds for name, seconds in rows if seconds} == has
+    assert dict(rows) == has
     units = {path.name for path in SYSTEMD.glob("linedesk*") if path.is_file()}
-    assert {name for name, _ in rows} == units - {"linedesk-export.service"}
+    section = page.partition("## Units")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(linedesk[\w-]*\.(?:service|socket|timer|target))`", section))
+    assert named == units - {"linedesk-export.service"}
 
 
 @each_page

@@ -16,7 +16,7 @@ import pytest
 
 from tests.guards import RACES, ROOT, Anchor, Race, anchors, races, without
 
-TABLE = races(RACES.read_text("utf-8"))
+LISTED = races(RACES.read_text("utf-8"))
 ANCHORS = anchors(ROOT)
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -68,7 +68,7 @@ def test_each_promise_has_tests() -> None:
     assert list(promises()) == [f"G{number}" for number in range(1, 14)]
 
 
-@pytest.mark.parametrize("race", TABLE, ids=lambda race: race.title)
+@pytest.mark.parametrize("race", LISTED, ids=lambda race: race.title)
 def test_a_race_names_tests_that_exist_and_guards_or_why_there_is_none(race: Race) -> None:
     assert race.tests
     missing = [
@@ -80,10 +80,10 @@ def test_a_race_names_tests_that_exist_and_guards_or_why_there_is_none(race: Rac
     assert bool(race.guards) != bool(race.untried)
 
 
-def test_each_guard_of_the_table_has_one_anchor_and_each_anchor_a_row() -> None:
+def test_each_guard_of_the_list_has_one_anchor_and_each_anchor_an_entry() -> None:
     in_code = Counter(anchor.name for anchor in ANCHORS)
-    in_table = {guard for race in TABLE for guard in race.guards}
-    assert in_code == Counter(dict.fromkeys(in_table, 1))
+    listed = {guard for race in LISTED for guard in race.guards}
+    assert in_code == Counter(dict.fromkeys(listed, 1))
 
 
 @pytest.mark.parametrize("anchor", ANCHORS, ids=lambda anchor: anchor.name)

@@ -1,4 +1,4 @@
-"""The table of rights in docs/reference/collections.md is what `linedesk init` makes."""
+"""The list of rights in docs/reference/collections.md is what `linedesk init` makes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from linedesk.setup.rights import EVERY, USERS
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "collections.md"
 
 
-def table() -> Iterator[str]:
-    """A row for each user and set of actions, with the collections that have it."""
-    yield "| user | where | may |"
-    yield "| --- | --- | --- |"
+def rights() -> Iterator[str]:
+    """A line for each user and set of actions, with the collections that have it."""
     for user in USERS:
         where: dict[str, list[str]] = {}
         for name, may in user.own.items():
@@ -23,8 +21,8 @@ def table() -> Iterator[str]:
         if user.server:
             where.setdefault(", ".join(user.server), []).append("the server")
         for actions, names in where.items():
-            yield f"| `{user.name}` | {', '.join(names)} | {actions} |"
+            yield f"- `{user.name}` on {', '.join(names)}: {actions}"
 
 
-def test_the_table_of_rights_is_that_of_the_code() -> None:
-    assert "\n".join(table()) in PAGE.read_text("utf-8")
+def test_the_list_of_rights_is_that_of_the_code() -> None:
+    assert "\n".join(rights()) in PAGE.read_text("utf-8")
