@@ -63,7 +63,7 @@ def test_each_alert_has_a_row_with_its_severity(page: str) -> None:
     [group] = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
     rules = {rule["alert"]: rule["labels"]["severity"] for rule in group["rules"]}
     text = (ROOT / page).read_text("utf-8")
-    rows = re.findall(r"^\| `(Linedesk\w+)`, (\w+) \|", text, re.MULTILINE)
+    rows = re.findall(r"^- `(Linedesk\w+)` ?[(（](\w+)[)）]", text, re.MULTILINE)
     assert dict(rows) == rules
     assert len(rows) == len(rules)
 
