@@ -91,11 +91,6 @@ def test_a_pause_is_there_until_it_is_resumed(database: Database[Document]) -> N
     assert control.read().rows == (everything,)
 
 
-def test_a_row_typed_in_a_shell_counts_if_it_is_whole(database: Database[Document]) -> None:
-    database[CONTROL].insert_one(dict(WHOLE))
-    assert OperatorControl(database).read() == Pauses((Pause(Scope("main")),))
-
-
 HALF: list[Document] = [
     {"act": "pause", "channel": "main", "key": None},
     {**WHOLE, "act": "paus"},
@@ -130,12 +125,6 @@ def test_incomplete_rows_are_ignored_and_logged_once(
         # It is logged again only after it was gone.
         database[CONTROL].delete_many({})
         control.orders()
-
-
-def test_a_pause_takes_the_place_of_half_a_row(database: Database[Document]) -> None:
-    database[CONTROL].insert_one({"_id": "pause/main"})
-    assert OperatorControl(database).pause(Scope("main"), by="taro")
-    assert OperatorControl(database).read().covers("main", "U1")
 
 
 def test_a_date_beyond_reason_is_no_error(database: Database[Document]) -> None:

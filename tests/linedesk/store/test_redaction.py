@@ -9,15 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pymongo import ReadPreference
 from pymongo.database import Database
 
-from linedesk.setup.collections import create_collections
-from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, make_document
 from linedesk.store.redaction import emptying, message_id_of, redacted, unsent_id_of
-from tests.linedesk.store.lagging import LaggingSet
-from tests.waiting import eventually
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
 SECRET = "ひみつのことば"
@@ -98,19 +93,6 @@ def test_an_emptied_document_keeps_names_that_mongodb_takes_in_an_insert_only(
     database[RECVQ].update_one({"_id": document["_id"]}, {"$set": emptying(document)})
 
     assert database[RECVQ].find_one({"_id": document["_id"]}) == redacted(document)
-
-
-def test_three_nodes_empty_a_document_of_the_capped_collection(lagging: LaggingSet) -> None:
-    database = lagging.client["test_redact"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    document = a_message(type="text", text=SECRET)
-    database[RECVQ].insert_one(document)
-
-    database[RECVQ].update_one({"_id": document["_id"]}, {"$set": emptying(document)})
-
-    secondary = database[RECVQ].with_options(read_preference=ReadPreference.SECONDARY)
-    eventually(lambda: secondary.find_one() == redacted(document))
-    lagging.client.drop_database(database.name)
 
 
 def test_the_message_is_found_by_an_index(database: Database[Any]) -> None:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bson import ObjectId
 from pymongo.database import Database
 
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ
-from linedesk.store.queue.usage import Span, accepted_at, oplog_span, recvq_span
+from linedesk.store.queue.usage import Span, oplog_span, recvq_span
 
 
 def test_the_rate_since_the_oldest_entry_gives_the_time_an_entry_is_kept() -> None:
     span = Span(seconds=3600.0, bytes=36 * MEGABYTE, most_bytes=72 * MEGABYTE)
     assert span.bytes_per_second == pytest.approx(MEGABYTE / 100)
     assert span.keeps_seconds == pytest.approx(7200.0)
-
-
-@pytest.mark.parametrize("span", [Span(0.0, 100, 1000), Span(3600.0, 0, 1000)])
-def test_where_nothing_can_be_measured_an_entry_stays_for_ever(span: Span) -> None:
-    assert span.keeps_seconds == math.inf
 
 
 def test_recvqs_span_begins_with_its_oldest_document(database: Database[Any]) -> None:
@@ -38,12 +31,6 @@ def test_recvqs_span_begins_with_its_oldest_document(database: Database[Any]) ->
     assert span.seconds == pytest.approx(3600.0, abs=0.01)
     assert 3000 < span.bytes < 4000
     assert span.most_bytes == 16 * MEGABYTE
-
-
-def test_a_document_made_by_hand_is_as_old_as_its_id() -> None:
-    made = datetime(2026, 1, 2, tzinfo=UTC)
-    assert accepted_at({"_id": ObjectId.from_datetime(made)}) == made
-    assert accepted_at({"_id": 7}) <= datetime.now(UTC)
 
 
 def test_the_oplog_is_that_of_the_server(client: Client) -> None:

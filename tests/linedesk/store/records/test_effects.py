@@ -33,11 +33,6 @@ def two(**call: Any) -> Document:
     return {"epoch": 7, "outbox": {FIRST: send(1), SECOND: send(2)}, "call": {"at": AT} | call}
 
 
-@pytest.mark.parametrize("empty", [{}, {"outbox": {}}, {"outbox": None}])
-def test_an_outbox_that_is_empty_or_missing_has_no_effects(empty: Document) -> None:
-    assert effects_of(empty) == []
-
-
 def test_a_place_is_epoch_and_number_so_that_its_text_sorts() -> None:
     assert place_of(7, 9) == "0000000007-0000000009"
     places = [place_of(9, 99), place_of(10, 1), place_of(10, 2), place_of(10, 10)]
@@ -53,11 +48,6 @@ def test_a_send_that_is_no_member_of_the_call_was_not_tried() -> None:
     assert tries({"outbox": {FIRST: send(1)}}) == [(None, None, "K1")]
     alone = two(**{"as": "push"}, key="C", members=[FIRST])
     assert tries(alone) == [(AT, "push", "C"), (None, None, "K2")]
-
-
-def test_a_reply_that_travels_alone_keeps_the_key_under_which_it_may_become_a_push() -> None:
-    alone = two(**{"as": "reply"}, key=None, token="T", members=[FIRST])
-    assert tries(alone)[0] == (AT, "reply", "K1")
 
 
 @pytest.mark.parametrize("way", ["reply", "push"])

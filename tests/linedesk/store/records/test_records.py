@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import bson
 import pytest
 
 from dispatcher.conversations.mailbox import GiveUp
-from jobworker.effects import of_effect, of_event
+from jobworker.effects import of_event
 from linedesk.store.records import (
-    audit,
-    calls,
-    conversations,
-    effects,
-    events,
     letters,
-    runs,
-    timers,
 )
 from linedesk.store.records.audit import begun_row, ended
 from linedesk.store.records.calls import CallRecord
-from linedesk.store.records.leases import NEVER_HELD, LeaseRecord
 from linedesk.store.records.letters import HANDLER, Cause
 
-ROOT = Path(__file__).parents[4]
-RECORDS = (audit, calls, conversations, effects, events, letters, runs, timers)
 AT = datetime(2026, 11, 22, 3, 4, 5, 678000, UTC)
 LATER = AT + timedelta(seconds=1)
 
@@ -95,12 +82,6 @@ def test_an_act_is_stored_as_ever() -> None:
     assert ended("done", LATER) == {"outcome": "done", "endedAt": LATER}
 
 
-def test_the_row_of_the_lease_is_made_as_ever() -> None:
-    assert is_stored_as(NEVER_HELD, {"owner": None, "epoch": 0, "until": None})
-    row = {"_id": "dispatcher", "owner": "m/7/9", "epoch": 3, "until": AT, "importing": True}
-    assert LeaseRecord.from_document(row) == LeaseRecord("m/7/9", 3, AT, is_importing=True)
-
-
 def test_the_letter_of_an_event_is_stored_as_ever() -> None:
     document = {"_id": 1, "eventId": "E1", "channel": "main", "key": "U1", "event": {}}
     effect = of_event(document, GiveUp(Cause(HANDLER, {"error": "E"}), 3, AT, "T"))
@@ -120,63 +101,3 @@ def test_the_letter_of_an_event_is_stored_as_ever() -> None:
     assert is_stored_as(effect, stored)
     row = {"_id": "E1", **{n: v for n, v in stored.items() if n not in ("id", "type")}}
     assert is_stored_as(letters.row_of(effect), row)
-
-
-def test_the_letter_of_a_send_is_stored_as_ever() -> None:
-    send = {"id": "E1/0", "type": "send", "at": AT}
-    effect = of_effect(send, "main/U1", cause=Cause("line_refused", {"status": 400}), attempts=1)
-    stored = {
-        "id": "E1/0",
-        "type": "deadletter",
-        "channel": "main",
-        "key": "U1",
-        "effect": send,
-        "cause": "line_refused",
-        "about": {"status": 400},
-        "traceback": None,
-        "attempts": 1,
-        "firstAt": AT,
-        "lastAt": effect["lastAt"],
-    }
-    assert is_stored_as(effect, stored)
-
-
-def test_a_row_that_was_made_by_hand_can_be_read() -> None:
-    assert CallRecord.from_document({}).status is None
-
-
-def names() -> dict[str, str]:
-    """Stored names without another meaning, by the constant that defines them."""
-    return {
-        value: constant
-        for module in RECORDS
-        for constant, value in vars(module).items()
-        if constant.isupper() and isinstance(value, str) and not value.islower()
-    }
-
-
-def literals(path: Path) -> Iterator[tuple[str, int]]:
-    """The parts of paths such as `$document.eventId` that are literals, except for types."""
-    tree = ast.parse(path.read_text("utf-8"))
-    types = {
-        id(part)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal"
-        for part in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in types:
-            for part in node.value.split("."):
-                yield part.lstrip("$"), node.lineno
-
-
-@pytest.mark.parametrize("room", ["linedesk", "frontdesk", "dispatcher", "jobworker"])
-def test_a_field_is_named_in_its_record_only(room: str) -> None:
-    known, found = names(), []
-    for path in (ROOT / room).rglob("*.py"):
-        # linesim's and LINE's JSON have fields of the same names.
-        if path.parent.name == "records" or path.name == "demo.py":
-            continue
-        place = path.relative_to(ROOT)
-        found += [f"{place}:{line} {part}" for part, line in literals(path) if part in known]
-    assert not found

@@ -83,12 +83,3 @@ def test_an_event_is_found_by_indexes_in_both_forms(mixed: Database[Any], event:
         )
         assert "COLLSCAN" not in json.dumps(told, default=str)
         assert told["stages"][0]["$cursor"]["executionStats"]["totalDocsExamined"] <= 2
-
-
-def test_a_send_along_with_another_event_is_found_by_an_index(mixed: Database[Any]) -> None:
-    mixed[CALLS].insert_one(a_call("alone", also=[{"eventId": "also", "key": "U2"}]))
-    stages = found_rows(*naming("also"))
-    found = [row["eventId"] for row in mixed[CALLS].aggregate(stages)]
-    assert sorted(found) == ["7", "alone"]
-    told = mixed.command("explain", {"aggregate": CALLS, "pipeline": stages, "cursor": {}})
-    assert "COLLSCAN" not in json.dumps(told, default=str)
