@@ -1,4 +1,4 @@
-"""Each owner of a thread starts and ends the same way, and no other code makes threads."""
+"""Each owner of a thread starts and ends the same way."""
 
 from __future__ import annotations
 
@@ -50,17 +50,6 @@ from tests.waiting import eventually
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk")
 JOIN_SECONDS = 5.0
-
-NEW_THREADS = ("Thread", "threading.Thread", "threading.Timer")
-MAY_MAKE_THREADS = {
-    "linedesk/runtime/thread.py": "the class itself",
-    "dispatcher/pool/threads.py": "threads of the pool are given up one by one, and replaced",
-    "jobworker/line/deadline.py": "a connect or a resolver that may hang for long",
-    "jobworker/remote/worker.py": "as those of the pool",
-    "jobworker/remote/program.py": "two that end with the program whose pipes they read",
-    "linedesk/doctor/round.py": "a check that may hang longer than `doctor` waits",
-    "linedesk/doctor/doctor.py": "closing connections may hang longer than `doctor` waits",
-}
 
 
 @dataclass(frozen=True)
@@ -185,30 +174,6 @@ def test_a_stop_before_the_start_is_not_lost(life: Life) -> None:
     assert life.join(JOIN_SECONDS)
 
 
-def test_it_may_be_stopped_and_joined_twice(life: Life) -> None:
-    life.start()
-    for _ in range(2):
-        life.stop()
-        assert life.join(JOIN_SECONDS)
-
-
-def test_it_may_be_stopped_and_joined_from_many_sides_while_it_starts(life: Life) -> None:
-    together = threading.Barrier(9)
-
-    def meet(action: Callable[[], object]) -> None:
-        together.wait(10)
-        action()
-
-    actions = [life.start, *[life.stop] * 4, *[lambda: life.join(JOIN_SECONDS)] * 4]
-    threads = [threading.Thread(target=meet, args=(action,)) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(15)
-        assert not thread.is_alive()
-    assert life.join(JOIN_SECONDS)
-
-
 @pytest.mark.parametrize("life", OWNERS, indirect=True, ids=lambda owner: owner.__name__)
 def test_one_that_was_stopped_stays_stopped(life: BackgroundThread) -> None:
     life.start()
@@ -218,42 +183,7 @@ def test_one_that_was_stopped_stays_stopped(life: BackgroundThread) -> None:
     assert (life.join(0.0), life.dead) == (True, False)
 
 
-# The class itself.
-
-
-def test_what_its_function_raises_is_for_the_process(
-    no_thread_dies: list[BaseException | None],
-) -> None:
-    def fail() -> None:
-        raise ValueError("doomed")
-
-    thread = BackgroundThread("doomed", fail)
-    assert not thread.dead
-    thread.start()
-    assert thread.join()
-    assert thread.dead
-    assert [str(error) for error in no_thread_dies] == ["doomed"]
-    no_thread_dies.clear()
-
-
-def test_a_join_that_is_not_waited_for_says_that_it_runs() -> None:
-    end = threading.Event()
-    thread = BackgroundThread("busy", lambda: [end.wait(10)].clear())
-    thread.start()
-    assert not thread.join(0.0)
-    assert (thread.dead, thread.status()) == (False, "")
-    end.set()
-    assert thread.join()
-
-
-def test_one_that_hangs_is_named() -> None:
-    thread = BackgroundThread("slow", lambda: None, limit_seconds=0.0)
-    assert thread.stalled() is None
-    thread.activity.busy()
-    assert eventually(thread.stalled) == "the thread slow hangs"
-
-
-# Nothing else makes threads.
+# None is forgotten.
 
 
 def modules() -> Iterator[tuple[Path, ast.Module]]:
@@ -264,17 +194,6 @@ def modules() -> Iterator[tuple[Path, ast.Module]]:
 
 def name_of(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-def test_no_other_code_makes_threads() -> None:
-    makers = {
-        str(path)
-        for path, tree in modules()
-        for node in ast.walk(tree)
-        if (isinstance(node, ast.Call) and ast.unparse(node.func) in NEW_THREADS)
-        or (isinstance(node, ast.ClassDef) and "Thread" in map(name_of, node.bases))
-    }
-    assert makers == MAY_MAKE_THREADS.keys()
 
 
 def test_each_owner_of_a_thread_is_tried() -> None:

@@ -38,17 +38,6 @@ def test_a_statement(directive: str, expected: str) -> None:
     assert taken_out(code) == f"def f(a, b):\n    {expected}\n    return 1"
 
 
-def test_a_statement_becomes_several() -> None:
-    code = """
-        # guard: x ->
-        #     for a in b:
-        #         c(a)
-        # The reason, which is no part of it.
-        c(b)
-    """
-    assert taken_out(code).splitlines()[-2:] == ["for a in b:", "    c(a)"]
-
-
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
@@ -59,11 +48,6 @@ def test_a_statement_becomes_several() -> None:
 )
 def test_a_part_that_has_its_line_to_itself(lines: list[str], expected: str) -> None:
     assert taken_out("\n".join(lines)) == expected
-
-
-def test_a_part_of_a_line_is_refused() -> None:
-    with pytest.raises(SystemExit, match="neither an entry nor an operand"):
-        taken_out("a = b  # guard: x\nc = a\n")
 
 
 def test_a_row_names_tests_and_guards() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
-from functools import wraps
 from queue import SimpleQueue
 from typing import Any
 
@@ -14,14 +12,13 @@ import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
 
-from frontdesk import group_commit, store_choice
+from frontdesk import group_commit
 from frontdesk.errors import NotStored
 from frontdesk.group_commit import GroupCommit
 from frontdesk.store_choice import Documents
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.spool.spool import SpoolContents
-from tests.waiting import eventually
 
 WAIT_SECONDS = 10.0
 Outcome = Collection[int] | Exception
@@ -98,8 +95,8 @@ class Held:
         return await asyncio.to_thread(self.entered.get, timeout=WAIT_SECONDS)
 
 
-def document(name: str, *, padding: int = 0) -> RawBSONDocument:
-    return RawBSONDocument(bson.encode({"name": name, "padding": "x" * padding}))
+def document(name: str) -> RawBSONDocument:
+    return RawBSONDocument(bson.encode({"name": name}))
 
 
 def soon() -> float:
@@ -126,32 +123,16 @@ def never_asked(*_: Any) -> Collection[int]:
     raise AssertionError("nothing should have been inserted")
 
 
-def with_store(
-    scenario: Callable[[GroupCommit, Held], Awaitable[None]],
-) -> Callable[[], None]:
-    """Run an async test with an open store, close it, and leave no call hanging."""
-
-    @wraps(scenario)
-    def test() -> None:
-        asyncio.run(_play(scenario))
-
-    # pytest would take the scenario's parameters for fixtures.
-    del test.__wrapped__
-    return test
-
-
-async def _play(scenario: Callable[[GroupCommit, Held], Awaitable[None]], **limits: float) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, limit in limits.items():
-            patch.setattr(group_commit, name, limit)
-        insert = Held()
-        store = over(insert)
-        await store.open()
-        try:
-            await scenario(store, insert)
-        finally:
-            insert.let_go()
-            await store.close()
+async def _play(scenario: Callable[[GroupCommit, Held], Awaitable[None]]) -> None:
+    """Run it with an open store, close that, and leave no call hanging."""
+    insert = Held()
+    store = over(insert)
+    await store.open()
+    try:
+        await scenario(store, insert)
+    finally:
+        insert.let_go()
+        await store.close()
 
 
 @pytest.fixture(autouse=True)
@@ -160,21 +141,21 @@ def _clean(nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commit, "FIRST_PAUSE_SECONDS", FAST_SECONDS)
 
 
-@with_store
-async def test_requests_that_arrive_meanwhile_share_the_next_insert(
-    store: GroupCommit, insert: Held
-) -> None:
-    first = await ask(store, "a")
-    assert await insert.group() == ["a"]
-    others = [await ask(store, "b"), await ask(store, "c", "d"), await ask(store, "e")]
-    assert insert.entered.empty()
-    insert.let_go()
-    assert await insert.group() == ["b", "c", "d", "e"]
-    assert first.done()
-    assert not any(task.done() for task in others)
-    insert.let_go()
-    assert await asyncio.gather(*others) == [0, 0, 0]
-    assert insert.entered.empty()
+def test_requests_that_arrive_meanwhile_share_the_next_insert() -> None:
+    async def scenario(store: GroupCommit, insert: Held) -> None:
+        first = await ask(store, "a")
+        assert await insert.group() == ["a"]
+        others = [await ask(store, "b"), await ask(store, "c", "d"), await ask(store, "e")]
+        assert insert.entered.empty()
+        insert.let_go()
+        assert await insert.group() == ["b", "c", "d", "e"]
+        assert first.done()
+        assert not any(task.done() for task in others)
+        insert.let_go()
+        assert await asyncio.gather(*others) == [0, 0, 0]
+        assert insert.entered.empty()
+
+    asyncio.run(_play(scenario))
 
 
 async def insert_together(store: GroupCommit, insert: Held, count: int) -> list[asyncio.Task[int]]:
@@ -219,29 +200,6 @@ def test_no_request_is_awaited_after_a_moment_without_any() -> None:
     asyncio.run(_play(scenario))
 
 
-@with_store
-async def test_an_unforeseen_error_costs_one_group_and_not_the_store(
-    store: GroupCommit, insert: Held
-) -> None:
-    first = await ask(store, "a")
-    await insert.group()
-    insert.let_go(TypeError("unforeseen"))
-    with pytest.raises(NotStored):
-        await first
-    second = asyncio.create_task(_until_stored(store, "b"))
-    assert await insert.group() == ["b"]
-    insert.let_go()
-    assert await second == 0
-    assert not store.dead
-
-
-async def _until_stored(store: GroupCommit, name: str) -> int:
-    while True:
-        with suppress(NotStored):
-            return await store.store([document(name)], deadline=soon())
-        await asyncio.sleep(0)
-
-
 def test_a_store_whose_task_has_ended_by_itself_is_dead_and_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -269,53 +227,6 @@ async def _ended(store: GroupCommit) -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize(("bound", "most"), [("MOST_DOCUMENTS", 3), ("MOST_BYTES", 3 * 300)])
-def test_beyond_its_bounds_a_request_is_refused_at_once(
-    monkeypatch: pytest.MonkeyPatch, bound: str, most: int
-) -> None:
-    monkeypatch.setattr(store_choice, bound, most)
-
-    async def scenario() -> None:
-        insert = Held()
-        store = over(insert)
-        await store.open()
-        under_way = asyncio.create_task(store.store([document("a")], deadline=soon()))
-        await insert.group()
-        three = [document(name, padding=250) for name in "bcd"]
-        waiting = asyncio.create_task(store.store(three, deadline=soon()))
-        await asyncio.sleep(0)
-        with pytest.raises(NotStored, match="too much"):
-            await store.store([document("e", padding=250)], deadline=soon())
-        assert store.unavailable is None
-        insert.let_go()
-        assert await insert.group() == ["b", "c", "d"]
-        again = asyncio.create_task(store.store([document("f")], deadline=soon()))
-        insert.let_go()
-        assert await insert.group() == ["f"]
-        insert.let_go()
-        assert [await under_way, await waiting, await again] == [0, 0, 0]
-        await store.close()
-
-    asyncio.run(scenario())
-
-
-def test_closing_does_not_wait_for_an_insert_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_commit, "STOP_SECONDS", 0.05)
-
-    async def scenario() -> None:
-        insert = Held()
-        store = over(insert)
-        await store.open()
-        hanging = await ask(store, "a")
-        await insert.group()
-        await asyncio.wait_for(store.close(), 2)
-        assert not hanging.done()
-        insert.let_go()
-        assert await hanging == 0
-
-    asyncio.run(scenario())
-
-
 def test_closing_during_a_pause_calls_the_store_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
         monkeypatch.setattr(group_commit, limit, WAIT_SECONDS)
@@ -332,17 +243,3 @@ def test_closing_during_a_pause_calls_the_store_no_more(monkeypatch: pytest.Monk
 
     asyncio.run(scenario())
     assert probes == [1]
-
-
-def test_an_insert_beyond_every_limit_is_reported_as_hanging_until_it_ends() -> None:
-    async def scenario(store: GroupCommit, insert: Held) -> None:
-        assert store.hanging is None
-        one = await ask(store, "a")
-        await insert.group()
-        told = await asyncio.to_thread(eventually, lambda: store.hanging)
-        assert told == "the thread frontdesk-commit-recvq hangs"
-        insert.let_go()
-        await one
-        assert store.hanging is None
-
-    asyncio.run(_play(scenario, HANGING_SECONDS=0.05))

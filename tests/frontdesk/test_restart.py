@@ -16,7 +16,7 @@ from pymongo.database import Database
 from tests.frontdesk.desk import DeskProcess
 from tests.frontdesk.load import Load, plain
 
-RESTARTS = 2
+RESTARTS = 1
 
 
 @pytest.fixture
@@ -46,10 +46,10 @@ def test_restarts_under_load_on_a_socket_that_stays_open_fail_no_request(
         with Load(partial(plain, listener.getsockname()[1])) as load:
             desk = started()
             for _ in range(RESTARTS):
-                desk.wait_for_line("accepted ", times=50)
+                desk.wait_for_line("accepted ", times=20)
                 assert desk.stop() == 0
                 desk = started()
-            desk.wait_for_line("accepted ", times=50)
+            desk.wait_for_line("accepted ", times=20)
         assert desk.stop() == 0
     print(f"requests={len(load.seconds)} slowest_seconds={max(load.seconds):.3f}")
     assert load.failed == []

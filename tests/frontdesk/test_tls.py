@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from frontdesk.tls import HANDSHAKE_SECONDS, load
+from frontdesk.tls import load
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import ROOT, DeskProcess, read_answer
 from tests.frontdesk.inprocess import in_loop, quick, request, running
@@ -61,6 +61,14 @@ def test_it_shows_the_whole_chain_under_tls_1_2_and_1_3(authority: Authority, pa
 
 
 DESCRIPTORS = 256
+# Shorter than in production.
+HANDSHAKE_SECONDS = 2.0
+QUICKLY = f"""
+from frontdesk import tls
+from linedesk.launch.main import frontdesk
+tls.HANDSHAKE_SECONDS = {HANDSHAKE_SECONDS}
+frontdesk()
+"""
 MOST = DESCRIPTORS // 2
 
 
@@ -70,7 +78,7 @@ class FewDescriptors(DeskProcess):
     def _begin(self, stderr: int) -> subprocess.Popen[bytes]:
         limited = ["prlimit", f"--nofile={DESCRIPTORS}", sys.executable]
         return subprocess.Popen(
-            [*limited, "-m", *self._command], cwd=ROOT, env=self._environ, stderr=stderr
+            [*limited, "-c", QUICKLY], cwd=ROOT, env=self._environ, stderr=stderr
         )
 
     def sockets(self) -> int:
@@ -130,4 +138,15 @@ def test_a_handshake_is_not_cut_by_a_stop(authority: Authority, pair: Pair) -> N
     in_loop(scenario)
 
 
-# --- certificates that cannot be used ----------------------------------------------------------
+def test_a_certificate_that_cannot_be_used_is_named(authority: Authority, pair: Pair) -> None:
+    other = authority.issue(serial=2)
+    for files in ((pair.key, pair.key), (pair.certificate, other.key)):
+        desk = DeskProcess(
+            uri="mongodb://127.0.0.1:1/",
+            database="never_used",
+            FRONTDESK_TLS_CERT=str(files[0]),
+            FRONTDESK_TLS_KEY=str(files[1]),
+        ).start()
+        assert desk.wait() == 78
+        assert "FRONTDESK_TLS_KEY" in desk.log
+        assert len(desk.lines) == 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from frontdesk import group_commit, store_choice
+from frontdesk import group_commit
 from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.group_commit import GroupCommit
 from linedesk.store.errors import SpoolUnavailable
@@ -212,20 +212,6 @@ async def test_a_request_on_its_way_to_the_spool_is_not_overtaken(scene: Scene) 
 
 
 @scene
-async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
-    scene.patch.setattr(store_choice, "SPOOL_SECONDS", 0.2)
-    append = Held()
-    scene.patch.setattr(scene.writer, "append", lambda documents: append(documents))
-    started = time.monotonic()
-    task = await scene.ask("A-1", seconds=0.6)
-    await scene.inserted()
-    with pytest.raises(NotStored, match="the spool did not confirm in time"):
-        await task
-    assert time.monotonic() - started < 1.5
-    append.let_go()
-
-
-@scene
 async def test_closing_spools_what_mongodb_no_longer_confirms(scene: Scene) -> None:
     under_way = await scene.ask("A-1")
     await scene.inserted()
@@ -254,26 +240,6 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
         while not condition():  # noqa: ASYNC110  # the condition sends no signal
             await asyncio.sleep(0.005)
-
-
-def test_a_start_does_not_wait_for_a_mongodb_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_commit, "START_RECVQ_SECONDS", 0.01)
-
-    async def play() -> None:
-        scene = Scene(tmp_path / "spool.db", monkeypatch)
-        opening = asyncio.create_task(scene.store.open())
-        try:
-            # Its first probe never comes back meanwhile; one store alone would wait 3 s for it.
-            await asyncio.wait_for(opening, 2.5)
-            assert await (await scene.ask("A-1")) == 0
-            assert scene.spooled() == ["A-1"]
-        finally:
-            scene.probe.let_go()
-            await scene.store.close()
-
-    asyncio.run(play())
 
 
 @scene

@@ -18,7 +18,6 @@ from jobworker.record.dead_letters import anew, is_sound
 from linedesk.backup.file import AS_STORED, COLLECTIONS
 from linedesk.backup.transform import (
     REPLACED,
-    STATE_PAST_DUE,
     TIMER_PAST_DUE,
     WAITED_IN_HELD,
     WAITED_IN_OUTBOX,
@@ -29,14 +28,11 @@ from linedesk.operate.dead_letters import effect_again, replay_name
 from linedesk.store.documents import (
     CONVERSATIONS,
     DEADLETTERS,
-    HELD,
-    PROGRESS,
     SCHEDULE,
     Document,
     make_document,
 )
 from linedesk.store.records.effects import place_of, unproved_try
-from linedesk.store.timers import due_event_id
 from tests.jobworker.worker_harness import a_send
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
@@ -139,26 +135,6 @@ def test_a_conversation_keeps_all_but_its_outbox_and_belongs_to_the_new_epoch() 
     assert found[CONVERSATIONS] == [emptied, emptied]
 
 
-def test_pieces_of_names_of_a_former_release_are_not_imported() -> None:
-    found, _ = restored(conversations=[a_conversation(nameParts=["花", "=花"])])
-    assert found[CONVERSATIONS] == [{**a_conversation(), "epoch": 77}]
-
-
-def test_a_text_that_is_no_utf_8_stops_nothing() -> None:
-    raw = bson.encode(a_conversation(data={"x": "????"})).replace(b"????", b"\xff\xfe??")
-    document = RawBSONDocument(raw, AS_STORED)
-    one = Restored(at=AT, now=NOW)
-    one.look(CONVERSATIONS, document)
-    [(_, carried)] = one.carry(CONVERSATIONS, document)
-    assert b"\xff\xfe??" in bson.encode(carried)
-
-
-def test_the_highest_epoch_of_an_export_is_known() -> None:
-    rows = [a_conversation(), a_conversation(_id="main/U2", epoch=9)]
-    assert restored(conversations=rows)[1].highest_epoch == 9
-    assert restored(progress=[{"_id": "dispatcher", "epoch": 12}])[1].highest_epoch == 12
-
-
 @pytest.mark.parametrize("way", [SendMethod.REPLY, SendMethod.PUSH, SendMethod.MULTICAST])
 def test_a_send_becomes_a_letter_that_is_not_replayed_by_accident(way: SendMethod) -> None:
     send = a_send(way=way, at=AT, token="t" if way is SendMethod.REPLY else None)
@@ -210,15 +186,6 @@ def test_members_of_a_multicast_count_as_tried_in_it_once_it_was_ready(
     # It is gone with its members.
     assert set(found) == {CONVERSATIONS, SCHEDULE, DEADLETTERS}
     assert one.highest_epoch == 9
-
-
-def test_what_a_development_version_knew_of_a_try_stays() -> None:
-    earlier = AT - HOUR
-    send = a_send(way=SendMethod.REPLY, tried_at=earlier, tried_as=SendMethod.PUSH)
-    left = a_conversation(untried(a_send(id="E2/0")), pending=[send.as_document()])
-    found, _ = restored(conversations=[left])
-    assert [letter["_id"] for letter in found[DEADLETTERS]] == ["E1/0", "E2/0"]
-    assert tries(found)[0] == (earlier, "push", send.retry_key)
 
 
 def test_of_a_database_that_is_replaced_only_what_was_tried_counts_as_tried() -> None:
@@ -275,18 +242,6 @@ def test_a_timer_past_due_becomes_a_letter_whose_replay_fires_it() -> None:
     assert (again["timer"], again["runAt"], again["data"]) == (f"{ID}/egg", NOW - HOUR, {"x": 1})
 
 
-def test_a_timer_past_due_that_fired_in_this_database_has_ended() -> None:
-    rang = {"eventId": due_event_id(a_row(run_at=NOW - HOUR))}
-    found, _ = restored([rang], schedule=[a_row(run_at=NOW - HOUR)])
-    assert found[SCHEDULE] == [a_row(run_at=None) | {"endedAt": NOW}]
-    assert not found[DEADLETTERS]
-
-
-def test_the_time_of_a_state_has_a_cause_of_its_own() -> None:
-    found, _ = restored(schedule=[a_row("~state", run_at=NOW - HOUR)])
-    assert found[DEADLETTERS][0]["cause"] == STATE_PAST_DUE
-
-
 def test_a_daily_timer_past_due_waits_for_its_next_time() -> None:
     daily = {"at": "07:30", "tz": "Asia/Tokyo"}
     found, one = restored(schedule=[a_row(run_at=NOW - 50 * HOUR, every=daily)])
@@ -318,13 +273,6 @@ def test_a_timer_on_its_way_changes_a_row_only_with_a_higher_number(n: int, data
     found, _ = restored(conversations=[a_conversation(a_timer(n=n))], schedule=[a_row()])
     [row] = found[SCHEDULE]
     assert row["data"] == data
-
-
-def test_of_two_on_their_way_to_one_row_the_later_counts() -> None:
-    on_their_way = [a_timer(n=8), a_timer(at=NOW + 9 * HOUR, n=9), a_timer(n=7)]
-    found, _ = restored(conversations=[a_conversation(*on_their_way)])
-    [row] = found[SCHEDULE]
-    assert (row["n"], row["runAt"]) == (9, NOW + 9 * HOUR)
 
 
 def test_a_cancel_on_its_way_ends_the_row() -> None:
@@ -397,19 +345,6 @@ def test_no_copy_of_a_message_that_was_taken_back_comes_amid_the_unsend() -> Non
     assert [letter["_id"] for letter in found[DEADLETTERS]] == ["E7", "E8"]
     assert "secret" not in str(found)
     assert all(letter["document"]["unsent"] for letter in found[DEADLETTERS])
-
-
-def test_the_same_name_in_another_conversation_decides_nothing() -> None:
-    found, _ = restored(
-        held=[a_held()], conversations=[a_conversation(_id="other/x", applied=["E9"])]
-    )
-    assert len(found[DEADLETTERS]) == 1
-
-
-def test_progress_is_of_another_queue_and_is_not_carried() -> None:
-    found, _ = restored(progress=[{"_id": "dispatcher", "token": {"x": 1}, "epoch": 3}])
-    assert not any(found.values())
-    assert {PROGRESS, HELD} <= set(COLLECTIONS)
 
 
 # Answers that wait for a tap.

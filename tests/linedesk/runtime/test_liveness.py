@@ -33,16 +33,6 @@ def test_a_thread_hangs_that_is_at_one_thing_for_too_long(hand: Hand) -> None:
     assert activity.stalled() is None
 
 
-def test_a_thread_that_rests_or_has_not_begun_hangs_nowhere(hand: Hand) -> None:
-    activity = ThreadActivity("lease", monotonic=hand)
-    hand.time += LIMIT_SECONDS + 1
-    assert activity.stalled() is None
-    activity.busy()
-    activity.idle()
-    hand.time += LIMIT_SECONDS + 1
-    assert activity.stalled() is None
-
-
 def test_a_reason_counts_while_it_is_given_again(hand: Hand) -> None:
     reason = WaitReason(monotonic=hand)
     assert reason.fresh() is None
@@ -57,11 +47,3 @@ def test_a_reason_counts_while_it_is_given_again(hand: Hand) -> None:
     hand.time += 1
     assert reason.fresh() is None, "a waiting thread would have renewed it"
     assert reason.text == "waiting for MongoDB"
-
-
-def test_what_is_over_is_no_reason(hand: Hand) -> None:
-    reason = WaitReason(monotonic=hand)
-    reason.set("waiting for MongoDB")
-    reason.set(None)
-    assert reason.fresh() is None
-    assert reason.text is None

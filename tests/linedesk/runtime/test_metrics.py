@@ -13,12 +13,10 @@ from linedesk.runtime.metrics import (
     GAUGE,
     HISTOGRAM,
     MOST_COUNTED,
-    MOST_RECENT,
     Figure,
     Metrics,
     MetricsSnapshots,
     Refusals,
-    figure_name,
 )
 
 
@@ -43,11 +41,6 @@ def registry() -> CollectorRegistry:
 @pytest.fixture
 def snapshots(registry: CollectorRegistry, clock: Clock) -> MetricsSnapshots:
     return MetricsSnapshots(registry, monotonic=clock)
-
-
-def test_a_figure_has_the_metrics_name_in_camel_case() -> None:
-    assert figure_name("linedesk_accepted_events_total") == "acceptedEvents"
-    assert figure_name("linedesk_threads") == "threads"
 
 
 def test_counts_and_gauges_are_found_by_name_and_labels_nest(
@@ -91,26 +84,6 @@ def test_a_rate_is_that_of_the_last_ten_seconds(
         clock.now += 1
         snapshots.take()
     assert snapshots.latest.per_second == {"acceptedEvents": 0.0}
-
-
-def test_a_latency_is_that_of_the_last_minute(
-    registry: CollectorRegistry, snapshots: MetricsSnapshots, clock: Clock
-) -> None:
-    figures = Metrics([Figure("store_seconds", HISTOGRAM, "-")], registry)
-    snapshots.take()
-    for _ in range(100):
-        figures.observe("store_seconds", 0.004)
-    clock.now += 1
-    lately = snapshots.take().lately["storeSeconds"]
-    assert lately["count"] == 100
-    assert lately["p50"] == 0.004
-    assert snapshots.latest.figures["storeSeconds"] == {"count": 100, "sum": pytest.approx(0.4)}
-
-    for _ in range(61):
-        clock.now += 1
-        snapshots.take()
-    assert snapshots.latest.lately["storeSeconds"] == {"count": 0}
-    assert snapshots.latest.figures["storeSeconds"]["count"] == 100
 
 
 def test_a_percentile_is_never_above_the_largest_value_of_its_minute(
@@ -167,16 +140,6 @@ def test_a_percentile_is_a_duration_that_was_seen_and_not_a_bound_of_a_bucket(
     assert f'linedesk_wait_seconds_bucket{{le="+Inf"}} {len(values):.1f}' in exposed
 
 
-def test_percentiles_of_many_durations_are_those_of_the_latest(
-    registry: CollectorRegistry, snapshots: MetricsSnapshots
-) -> None:
-    figures = Metrics([Figure("wait_seconds", HISTOGRAM, "-")], registry)
-    for value in (8.0, *[2.0] * MOST_RECENT):
-        figures.observe("wait_seconds", value)
-    lately = snapshots.take().lately["waitSeconds"]
-    assert (lately["count"], lately["max"]) == (MOST_RECENT + 1, 2.0)
-
-
 def test_nothing_is_lost_of_what_several_threads_observe(
     registry: CollectorRegistry, snapshots: MetricsSnapshots
 ) -> None:
@@ -195,29 +158,6 @@ def test_nothing_is_lost_of_what_several_threads_observe(
 
 
 # --- refusals in the log ----------------------------------------------------------------------
-
-
-def test_refusals_are_a_line_a_second_that_names_the_busiest(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    refusals = Refusals(logging.getLogger("frontdesk"), monotonic=clock)
-    refusals.note("401 signature is missing", "192.0.2.1")
-    assert len(caplog.messages) == 1, "the first one is told at once"
-    for _ in range(3):
-        refusals.note("401 signature is wrong", "192.0.2.2")
-    refusals.note("408 body did not arrive in time", "192.0.2.1")
-    refusals.tell_in_time()
-    assert len(caplog.messages) == 1
-    clock.now += 1
-    refusals.tell_in_time()
-    refusals.tell_in_time()
-    assert caplog.messages[1:] == [
-        'refused requests=4 reasons="401 signature is wrong (3), '
-        '408 body did not arrive in time (1)" busiest="192.0.2.2 (3), 192.0.2.1 (1)"'
-    ]
-    clock.now += 1
-    refusals.note("401 signature is missing", "192.0.2.1")
-    assert len(caplog.messages) == 3
 
 
 def test_refusals_of_any_number_of_addresses_take_bounded_memory(
