@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import ssl
 import subprocess
@@ -122,20 +121,6 @@ def test_three_hundred_half_handshakes_stay_in_the_bound_and_stop_no_webhook_aft
             assert time.monotonic() < began + HANDSHAKE_SECONDS + 5
             status = desk.answer(trusting(authority))
         assert time.monotonic() > began + HANDSHAKE_SECONDS - 1
-
-
-def test_a_handshake_is_not_cut_by_a_stop(authority: Authority, pair: Pair) -> None:
-    async def scenario() -> None:
-        async with running(opened(pair), limits={"silent_seconds": 10.0}) as desk:
-            line = await desk.connect()
-            await desk.reach(lambda: len(desk.server.server_state.connections) == 1)
-            stop = asyncio.create_task(desk.stop())
-            await desk.reach(lambda: not desk.server.servers[0].is_serving())
-            await line.writer.start_tls(trusting(authority), server_hostname="localhost")
-            assert (await line.post()).headers["connection"] == "close"
-            await stop
-
-    in_loop(scenario)
 
 
 def test_a_certificate_that_cannot_be_used_is_named(authority: Authority, pair: Pair) -> None:

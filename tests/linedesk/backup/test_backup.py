@@ -24,7 +24,6 @@ from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.lease import Lease, owner_name
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
-from jobworker.effects import SendMethod
 from jobworker.record.conversations import ConversationStore, Decision
 from linedesk.backup.export import export_to
 from linedesk.backup.file import AS_STORED, BackupWriter, check, documents
@@ -571,23 +570,6 @@ def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
     assert letter is not None
     assert letter["effect"] == {**send, "triedAt": None, "as": None}
     assert "        1  restored: replaced before it was sent" in answer.stdout
-
-
-def test_a_multicast_goes_with_its_members_which_count_as_tried(
-    run: Run, target: Database[Any], export: Path
-) -> None:
-    """Otherwise the next dispatcher would send it, and the replays would repeat it."""
-    outbox = {PLACE: a_send(id="E8/0", way=SendMethod.PUSH, at=now()).as_document()}
-    claim = {"at": NOW, "batch": "B1", "members": [PLACE]}
-    target[CONVERSATIONS].insert_one(a_conversation(outbox=outbox, call=claim))
-    target[BATCHES].insert_many([{"_id": "B1", "state": "ready"}, {"_id": "B2", "state": "open"}])
-    run(target, "import", str(export), "--replace", str(export.with_name("before.gz")))
-    assert target[BATCHES].find_one() is None
-    assert all("call" not in row for row in target[CONVERSATIONS].find())
-    letter = target[DEADLETTERS].find_one({"cause": REPLACED})
-    assert letter is not None
-    told = {name: letter["effect"][name] for name in ("triedAt", "as", "retryKey")}
-    assert told == {"triedAt": NOW, "as": "multicast", "retryKey": None}
 
 
 def test_a_timer_that_has_fired_here_since_the_export_becomes_no_letter(

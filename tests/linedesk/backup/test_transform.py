@@ -19,7 +19,6 @@ from linedesk.backup.file import AS_STORED, COLLECTIONS
 from linedesk.backup.transform import (
     REPLACED,
     TIMER_PAST_DUE,
-    WAITED_IN_HELD,
     WAITED_IN_OUTBOX,
     WAITING,
     Restored,
@@ -127,14 +126,6 @@ def a_held(name: str = "E9", **more: Any) -> Document:
 # Conversations.
 
 
-def test_a_conversation_keeps_all_but_its_outbox_and_belongs_to_the_new_epoch() -> None:
-    waits = a_conversation(untried(a_send()), call=a_call("push"))
-    left = a_conversation(pending=[a_send().as_document()])
-    found, _ = restored(conversations=[waits, left])
-    emptied = {**a_conversation(), "epoch": 77}
-    assert found[CONVERSATIONS] == [emptied, emptied]
-
-
 @pytest.mark.parametrize("way", [SendMethod.REPLY, SendMethod.PUSH, SendMethod.MULTICAST])
 def test_a_send_becomes_a_letter_that_is_not_replayed_by_accident(way: SendMethod) -> None:
     send = a_send(way=way, at=AT, token="t" if way is SendMethod.REPLY else None)
@@ -205,31 +196,7 @@ def test_of_a_database_that_is_replaced_only_what_was_tried_counts_as_tried() ->
     assert left(claim) == [fresh, fresh]
 
 
-def test_a_letter_on_its_way_arrives_behind_one_that_had_arrived() -> None:
-    letter = {
-        "channel": "main",
-        "key": KEY,
-        "effect": a_send(at=AT).as_document(),
-        "cause": "quota",
-    }
-    on_its_way = {"id": "E1/0", "type": "deadletter", **letter}
-    arrived = {"_id": "E1/0", **letter, "replays": 2}
-    found, _ = restored(conversations=[a_conversation(on_its_way)], deadletters=[arrived])
-    assert found[DEADLETTERS] == [arrived, {"_id": "E1/0", **letter}]
-
-
 # Timers.
-
-
-def test_a_timer_that_is_not_due_yet_waits_on_and_one_that_ended_stays_ended() -> None:
-    rows = [
-        a_row(),
-        a_row("gone", run_at=None, endedAt=AT),
-        a_row("odd", run_at=None, setAside="?"),
-    ]
-    found, one = restored(schedule=rows)
-    assert found == {CONVERSATIONS: [], SCHEDULE: rows, DEADLETTERS: []}
-    assert one.became[WAITING] == 1
 
 
 def test_a_timer_past_due_becomes_a_letter_whose_replay_fires_it() -> None:
@@ -283,24 +250,7 @@ def test_a_cancel_on_its_way_ends_the_row() -> None:
     assert not found[DEADLETTERS]
 
 
-def test_a_waiting_timer_past_due_and_its_older_row_never_fire() -> None:
-    past = a_conversation(a_timer(at=NOW - HOUR))
-    found, _ = restored(conversations=[past], schedule=[a_row()])
-    [row], [letter] = found[SCHEDULE], found[DEADLETTERS]
-    assert (row["n"], row["runAt"]) == (7, None)
-    assert letter["_id"] == "E1/timer/egg"
-
-
 # Held.
-
-
-def test_what_waited_in_held_becomes_a_letter() -> None:
-    held = a_held()
-    found, _ = restored(held=[held])
-    [letter] = found[DEADLETTERS]
-    assert (letter["_id"], letter["cause"]) == ("E9", WAITED_IN_HELD)
-    assert letter["document"] == held["document"]
-    assert (letter["channel"], letter["key"], letter["firstAt"]) == ("main", KEY, AT)
 
 
 def test_a_replay_that_waited_in_held_becomes_a_letter_that_can_be_replayed() -> None:

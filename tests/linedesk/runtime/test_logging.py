@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 from linedesk.runtime import PACKAGES
-from linedesk.runtime.language import speaking
 from linedesk.runtime.logging import configure_logging
-from linedesk.store.errors import AccessRefused
 
 ROOT = Path(__file__).parents[3]
 SECRET = "8c570fa6dd201bb328f1c1eac23a96d8"
@@ -61,19 +59,6 @@ def test_a_value_cannot_begin_a_new_line(breaker: str, stream: io.StringIO) -> N
     assert "accepted" in stream.getvalue()
 
 
-def test_a_traceback_follows_set_off_from_the_records(stream: io.StringIO) -> None:
-    configure_logging(stream=stream)
-    try:
-        raise ValueError("boom\n2026-11-21T00:00:00.000Z INFO frontdesk.app accepted")
-    except ValueError:
-        logging.getLogger("jobworker").exception("handler failed event_id=%s", "e1")
-    first, *below = stream.getvalue().splitlines()
-    assert first.endswith("ERROR jobworker handler failed event_id=e1")
-    assert below[0] == "  | Traceback (most recent call last):"
-    assert below[-1].endswith("INFO frontdesk.app accepted")
-    assert all(line.startswith("  | ") for line in below)
-
-
 def test_secrets_are_masked_wherever_they_slip_in(stream: io.StringIO) -> None:
     configure_logging(stream=stream, secrets=[SECRET, "", "p%40ss(word"])
     log = logging.getLogger("jobworker")
@@ -93,17 +78,6 @@ def test_the_longer_of_two_secrets_is_masked_whole(stream: io.StringIO) -> None:
     configure_logging(stream=stream, secrets=["secret", "secret-and-more"])
     logging.getLogger("linedesk.store").info("x=secret-and-more")
     assert stream.getvalue().endswith("x=***\n")
-
-
-def test_a_line_is_english_in_a_japanese_readers_context(stream: io.StringIO) -> None:
-    configure_logging(stream=stream)
-    with speaking("ja"):
-        try:
-            raise AccessRefused(18, "linedesk-console")
-        except AccessRefused as error:
-            logging.getLogger("linedesk.operate").exception("data not read error=%s", error)
-    assert "error=MongoDB refuses the user linedesk-console" in stream.getvalue()
-    assert stream.getvalue().isascii(), "the traceback too"
 
 
 def test_japanese_is_utf8_whatever_the_locale() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,11 +25,9 @@ from linedesk.store.errors import AccessRefused
 from tests.listener import Manager
 
 
-@pytest.fixture(params=["file", "abstract"])
-def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
-    """With either kind of address."""
-    name = f"@linedesk-{uuid.uuid4().hex}"
-    manager = Manager(name if request.param == "abstract" else str(tmp_path / "notify"))
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    manager = Manager(str(tmp_path / "notify"))
     yield manager
     manager.close()
 

@@ -44,14 +44,6 @@ def create(database: Database[Document]) -> dict[str, str]:
     return create_collections(database, capped_bytes=MEGABYTE)
 
 
-def test_all_collections_are_made_and_named(empty: Database[Document]) -> None:
-    assert set(create(empty)) == ALL
-    assert set(empty.list_collection_names()) == ALL
-    options = empty["recvq"].options()
-    assert (options["capped"], options["size"]) == (True, MEGABYTE)
-    assert empty["calls"].options()["capped"] is True
-
-
 def test_a_second_run_makes_nothing_and_keeps_everything(empty: Database[Document]) -> None:
     create(empty)
     empty["leases"].update_one({"_id": "epochs"}, {"$set": {"epoch": 41}})
@@ -166,14 +158,6 @@ def test_of_several_with_one_event_id_the_oldest_stays_however_often_a_run_is_ki
     create(empty)
     check_recvq(empty)
     assert ids(empty) == [99, 98, 96]
-
-
-def test_an_index_of_its_name_that_is_not_unique_is_replaced(empty: Database[Document]) -> None:
-    create(empty)
-    empty["recvq"].drop_index("eventId")
-    empty["recvq"].create_index("eventId", name="eventId")
-    create(empty)
-    check_recvq(empty)
 
 
 def test_writers_that_insert_while_recvq_is_made_again_lose_nothing(

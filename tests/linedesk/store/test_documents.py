@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from bson import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,20 +45,6 @@ def test_an_event_without_source_is_its_own_key() -> None:
     nameless = make_document({}, channel="main", accept_time=NOON)
     assert named["key"] == "e1"
     assert nameless["key"] == str(nameless["_id"])
-
-
-def test_a_document_reads_in_the_shell_as_designed() -> None:
-    event = {"type": "message", "webhookEventId": "e1", "source": USER}
-    document = make_document(event, channel="main", accept_time=NOON)
-    assert list(document) == ["_id", "eventId", "channel", "key", "acceptTime", "event"]
-    assert isinstance(document.pop("_id"), ObjectId)
-    assert document == {
-        "eventId": "e1",
-        "channel": "main",
-        "key": "U1",
-        "acceptTime": NOON,
-        "event": event,
-    }
 
 
 @pytest.mark.parametrize("event_id", [None, "", 5, ["e1"], {"a": 1}, False])

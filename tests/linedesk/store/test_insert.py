@@ -31,31 +31,12 @@ def insert(
     return insert_documents(database["recvq"], documents, timeout_seconds=timeout_seconds)
 
 
-def test_a_duplicate_of_an_earlier_insert_counts_as_stored(
-    database: Database[Document], document: MakeDocument
-) -> None:
-    insert(database, document("e1"), document("e2"))
-    stored = insert(database, document("e0"), document("e2"), document("e3"), document("e1"))
-    assert stored == frozenset({1, 3})
-    assert names(database) == ["e1", "e2", "e0", "e3"]
-
-
 def test_of_duplicates_within_one_insert_the_first_is_stored(
     database: Database[Document], document: MakeDocument
 ) -> None:
     first, second = document("e1", text="first"), document("e1", text="second")
     assert insert(database, first, second) == frozenset({1})
     assert [row["_id"] for row in database["recvq"].find()] == [first["_id"]]
-
-
-def test_the_same_documents_again_do_no_harm(
-    database: Database[Document], document: MakeDocument
-) -> None:
-    """A caller's retry after StoreUnavailable, with an eventId and without."""
-    given = [document("e1"), document()]
-    insert(database, *given)
-    assert insert(database, *given) == frozenset({0, 1})
-    assert database["recvq"].count_documents({}) == 2
 
 
 def test_of_sixteen_deliveries_at_once_one_is_stored(

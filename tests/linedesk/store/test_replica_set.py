@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -55,19 +54,7 @@ def test_a_new_server_becomes_a_replica_set_under_its_own_name(
         assert client.admin.command("hello")["isWritablePrimary"] is True
 
 
-def test_a_set_without_a_primary_is_unavailable_in_time(raw_mongod: Callable[..., str]) -> None:
-    where = raw_mongod("--replSet", "rs0")
-    with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as client:
-        config = {"_id": "rs0", "members": [{"_id": 0, "host": where}]}
-        client.admin.command("replSetInitiate", config)
-        ensure_replica_set(f"mongodb://{where}/?replicaSet=rs0")
-        client.admin.command({"replSetStepDown": 60, "force": True})
-        began = time.monotonic()
-        with pytest.raises(StoreUnavailable, match="no primary"):
-            ensure_replica_set(f"mongodb://{where}/?replicaSet=rs0", wait_seconds=0.3)
-        assert time.monotonic() - began < 3
-
-
+@pytest.mark.long
 def test_every_server_of_the_uri_becomes_a_member_and_a_second_run_changes_nothing(
     raw_mongod: Callable[..., str],
 ) -> None:
@@ -85,6 +72,7 @@ def test_every_server_of_the_uri_becomes_a_member_and_a_second_run_changes_nothi
         assert add_members(client, other) == []
 
 
+@pytest.mark.long
 def test_no_second_set_is_made_while_a_server_that_may_be_a_member_is_away(
     raw_mongod: Callable[..., str],
 ) -> None:

@@ -11,18 +11,13 @@ import pytest
 from bson import ObjectId
 from pymongo.database import Database
 
-from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_document
 from linedesk.store.queue import usage
 from linedesk.store.queue.usage import (
-    LEAST_PACE_SECONDS,
-    MOST_LEFT_SECONDS,
     NEWEST,
-    PACE_SECONDS,
     Depth,
     FeedPosition,
-    Pace,
     RecvqUsage,
     Span,
 )
@@ -96,13 +91,6 @@ def insert(
     return [row["_id"] for row in rows]
 
 
-def test_of_an_empty_recvq_nothing_waits(measure: Measure) -> None:
-    found = measure()
-    assert (found["lag_documents"], found["lag_seconds"]) == (0, 0)
-    assert (found["queue_documents"], found["oldest_unfinished_seconds"]) == (0, 0)
-    assert (found["recvq_unread_share"], found["recvq_left_seconds"]) == (0, MOST_LEFT_SECONDS)
-
-
 def test_what_was_not_read_is_counted_one_by_one_whatever_the_order(
     measure: Measure, reader: Reader, store: Store
 ) -> None:
@@ -130,26 +118,6 @@ def test_a_long_lag_is_exact_and_as_old_as_the_next_document_that_comes(
     found = measure()
     assert found["lag_documents"] == NEWEST + 150
     assert found["lag_seconds"] == pytest.approx(3600, abs=2)
-
-
-def test_where_the_last_one_read_was_overwritten_all_of_recvq_is_lag(
-    recvq: RecvqUsage,
-    measure: Measure,
-    reader: Reader,
-    database: Database[Document],
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    database.drop_collection("recvq")
-    create_collections(database, capped_bytes=64 * 1024)
-    reader.read = store(20)
-    store(600)
-    assert not database.recvq.find_one({"_id": {"$in": reader.read}})
-    everything = database.recvq.count_documents({})
-    assert measure()["lag_documents"] == everything > NEWEST
-    # It may be overwritten between the query for its place and the query for its successor.
-    monkeypatch.setattr(recvq, "_record_id", lambda id_: 1)
-    assert measure()["lag_documents"] == everything
 
 
 def test_the_queue_is_all_that_is_unfinished_and_as_old_as_the_oldest_of_it(
@@ -242,24 +210,6 @@ def test_an_oplog_that_is_not_full_is_as_long_as_it_gets_at_its_rate(
     assert measure()["oplog_left_seconds"] is None, "it is too early to tell a rate"
     now[0], size[0] = 1_100.0, 2 * MEGABYTE
     assert measure()["oplog_left_seconds"] == pytest.approx(10_000)
-
-
-def test_a_pace_is_that_of_the_last_hour_and_begins_anew_where_the_count_falls() -> None:
-    now = [0.0]
-    pace = Pace(lambda: now[0])
-    assert pace.rate(500) is None
-    rates = []
-    for n in range(1, 1_000):
-        now[0] += 10
-        rates.append(pace.rate(500 + 10 * n))
-    assert {round(rate or 0, 6) for rate in rates} == {1.0}
-    for _ in range(int(PACE_SECONDS / 10) + 1):
-        now[0] += 10
-        last = pace.rate(10_490)
-    assert last == 0
-    assert pace.rate(3) is None
-    now[0] += LEAST_PACE_SECONDS
-    assert pace.rate(23) == pytest.approx(20 / LEAST_PACE_SECONDS)
 
 
 def test_a_look_reads_no_more_of_a_long_queue_than_of_a_short_one(

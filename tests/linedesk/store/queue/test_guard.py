@@ -22,7 +22,6 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from linedesk.setup.collections import create_collections
-from linedesk.store.client import connect
 from linedesk.store.collections import DISPATCHER, MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused, RecvqClosed, StoreUnavailable
@@ -30,7 +29,6 @@ from linedesk.store.limits import ORDER_SLACK
 from linedesk.store.queue import usage
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.usage import CAPPED_POSITION_LOST, RecvqUsage
-from tests.dispatcher.faults import failing
 from tests.waiting import eventually
 
 SMALL, LARGE = 300, 60_000
@@ -124,14 +122,6 @@ def test_an_almost_empty_recvq_is_open_even_if_all_of_it_is_unread(recvq: Databa
     assert share(recvq) < 0.001
 
 
-def test_a_last_finished_document_that_is_gone_means_that_all_is_unread(
-    recvq: Database[Any],
-) -> None:
-    fill(recvq, sizes_of(2 * CAPPED, each=2_000))
-    finish(recvq, ObjectId())
-    assert looked(recvq).closed == "recvq is full: 100% of it is unread"
-
-
 @pytest.mark.parametrize(("read", "unread"), [(SMALL, LARGE), (LARGE, SMALL)])
 def test_the_share_is_measured_in_bytes_in_any_order_of_sizes(
     recvq: Database[Any], read: int, unread: int
@@ -184,18 +174,6 @@ def test_what_comes_in_while_it_adds_up_hides_nothing_old(
 
     monkeypatch.setattr(RecvqUsage, "_bytes_of_newest", amid_inserts)
     assert share(recvq) > 0.49
-
-
-def test_a_sum_that_takes_too_long_counts_all_as_unread(
-    recvq: Database[Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(usage, "SUM_SECONDS", 0.02)
-    ids = fill(recvq, sizes_of(CAPPED // 2, each=2_000))
-    finish(recvq, ids[len(ids) // 2])
-    slow = {"blockConnection": True, "blockTimeMS": 200, "namespace": f"{recvq.name}.recvq"}
-    with failing(recvq.client, ["aggregate"], **slow):
-        assert looked(recvq).share == pytest.approx(0.5, abs=0.01)
-    assert "takes too long documents" in caplog.text
 
 
 def test_a_sum_that_meets_what_is_being_overwritten_counts_all_as_unread(
@@ -261,18 +239,6 @@ def test_it_warns_closes_and_opens_with_one_line_each(
         assert (guard.closed is not None) is closed
     warned, full = ("WARNING", "recvq is filling"), ("ERROR", "recvq closed, it is full")
     assert told() == [warned, warned, full, ("INFO", "recvq open")]
-
-
-def test_a_guard_whose_check_fails_keeps_its_last_result(
-    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    guard = looked(recvq)
-    away = connect("mongodb://127.0.0.1:1/", app_name="tests", server_selection_seconds=0.1)
-    with away:
-        monkeypatch.setattr(guard._usage, "measure", RecvqUsage(away["nowhere"]).measure)
-        with pytest.raises(StoreUnavailable):
-            guard.look()
-    assert guard.closed is None
 
 
 @pytest.mark.parametrize(

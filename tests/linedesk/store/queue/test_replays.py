@@ -10,9 +10,8 @@ import pytest
 from pymongo.database import Database
 
 from linedesk.operate.dead_letters import Replays, event_again, replay_name
-from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import DEADLETTERS, RECVQ, Document
-from linedesk.store.errors import RecvqClosed, StoreUnavailable
+from linedesk.store.errors import StoreUnavailable
 from tests.linedesk.store.conftest import MakeDocument
 
 NOW = datetime.now(UTC)
@@ -56,19 +55,6 @@ def test_an_event_is_a_document_of_today_without_its_reply_token(letter: Documen
     assert "replyToken" in lost["event"]
 
 
-def test_each_replay_has_its_own_number_and_the_letter_says_when(
-    database: Database[Any], letter: Document
-) -> None:
-    assert replays_of(database).put(letter, again(letter))
-    once = read(database)
-    assert (once["replays"], "replaying" in once) == (1, False)
-    assert once["replayedAt"] >= NOW - timedelta(milliseconds=1)
-
-    assert replays_of(database).put(once, again(once))
-
-    assert names(database) == ["replay:01E:1", "replay:01E:2"]
-
-
 def test_of_two_operators_with_the_same_letter_one_replays_it(
     database: Database[Any], letter: Document
 ) -> None:
@@ -105,18 +91,3 @@ def test_after_a_crash_after_the_insert_the_next_replay_adds_nothing(
 
     assert names(database) == ["replay:01E:1"]
     assert "replayedAt" in read(database)
-
-
-def test_a_recvq_full_of_unread_documents_takes_no_replay(
-    database: Database[Any], letter: Document, document: MakeDocument
-) -> None:
-    size = int(database[RECVQ].options()["size"])
-    for number in range(size // MEGABYTE):
-        database[RECVQ].insert_one(document(f"big-{number}", filler="x" * (MEGABYTE - 500)))
-    before = read(database)
-
-    with pytest.raises(RecvqClosed):
-        replays_of(database).put(letter, again(letter))
-
-    assert read(database) == before
-    assert "replay:01E:1" not in names(database)
