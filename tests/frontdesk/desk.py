@@ -7,12 +7,10 @@ import json
 import os
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,13 +198,6 @@ class DeskProcess:
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as line:
             return _ask(line, method, path, body, headers)
 
-    def ask_tls(self, path: str, *, trusted: Path) -> Answer:
-        context = ssl.create_default_context(cafile=str(trusted))
-        with closing(
-            http.client.HTTPSConnection("localhost", self.port, timeout=10, context=context)
-        ) as line:
-            return _ask(line, "GET", path, b"", None)
-
     @contextmanager
     def raw(self) -> Iterator[socket.socket]:
         """A plain connection for bytes that no HTTP library would send."""
@@ -245,16 +236,3 @@ def signed_head(body: bytes, *more: str, name: str = "X-Line-Signature") -> byte
         *more,
     ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
-def in_threads(count: int, work: Callable[[int], None]) -> None:
-    """Run the same work in this many threads, beginning at the same moment; all must succeed."""
-    gate = threading.Barrier(count)
-
-    def run(number: int) -> None:
-        gate.wait(WAIT_SECONDS)
-        work(number)
-
-    with ThreadPoolExecutor(count) as threads:
-        for done in [threads.submit(run, number) for number in range(count)]:
-            done.result(WAIT_SECONDS * 2)

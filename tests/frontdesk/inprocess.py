@@ -19,38 +19,13 @@ from frontdesk.parsing import sign
 from frontdesk.process import server_config
 from frontdesk.server import FrontdeskServer
 from frontdesk.store_choice import Documents
-from linedesk.runtime.service_manager import ServiceManager
 from tests.frontdesk.desk import SECRET, Answer, text_event, webhook
+from tests.listener import Listener
 
 DEADLINE_SECONDS = 15.0
 # A word at each tick, and a short end.
 QUICK = {"tell_ticks": 1, "linger_seconds": 0.1}
 TOKEN = "token-for-scripts-1"
-
-
-class Told(ServiceManager):
-    """A service manager that keeps all reports, in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words: list[tuple[str, str]] = []
-
-    def ready(self, status: str) -> None:
-        self.words.append(("ready", status))
-
-    def alive(self, status: str) -> None:
-        self.words.append(("alive", status))
-
-    def unwell(self, status: str) -> None:
-        self.words.append(("unwell", status))
-
-    def stopping(self, status: str, *, seconds: float) -> None:
-        self.words.append(("stopping", status))
-
-    def last(self, word: str) -> str:
-        """The last report of this kind, which is the last of all."""
-        said, status = self.words[-1] if self.words else ("", "")
-        return status if said == word else ""
 
 
 class FakeStore:
@@ -99,7 +74,7 @@ class Running:
             module = "tls" if name == "handshake_seconds" else "server"
             self._patched.setattr(f"frontdesk.{module}.{name.upper()}", limit)
         # As with systemd, a copy stays open when the server closes its own.
-        self.kept, self.store, self.service = listener.dup(), FakeStore(), Told()
+        self.kept, self.store, self.service = listener.dup(), FakeStore(), Listener()
         self.port = listener.getsockname()[1]
         self.figures = figures = FrontdeskMetrics()
         self.server = FrontdeskServer(
@@ -114,7 +89,7 @@ class Running:
             self.store,
             tls=tls,
             figures=figures,
-            service=self.service,
+            service=self.service,  # type: ignore[arg-type]
             hanging=lambda: self.store.hanging,
         )
         self._lines: list[Line] = []
@@ -199,7 +174,7 @@ async def running(tls: ssl.SSLContext | None = None, **options: Any) -> AsyncIte
     """A server that takes connections, stopped at the end."""
     it = Running(socket.create_server(("127.0.0.1", 0)), tls, **options)
     try:
-        await it.reach(lambda: it.service.words)
+        await it.reach(lambda: it.service.told)
         yield it
     finally:
         it.store.free.set()

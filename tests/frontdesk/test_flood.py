@@ -9,54 +9,23 @@ import select
 import socket
 import threading
 import time
-import uuid
-from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from frontdesk.http import (
-    HEAD_SECONDS,
     LATE,
     MOST_IN_LINE,
-    RequestStage,
-    first_to_go,
 )
 from frontdesk.metrics import REASONS
-from linedesk.setup.collections import create_collections
-from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from tests.frontdesk.desk import DeskProcess, read_answer, signed_head, text_event, webhook
 from tests.frontdesk.inprocess import Line, Running, in_loop, quick, request, running
 from tests.waiting import eventually
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
-# LINE counts a webhook as failed when its answer takes longer.
-LINES_PATIENCE_SECONDS = 2.0
-
-
-@pytest.fixture(scope="module")
-def shared(client: Client, mongo_uri: str) -> Iterator[tuple[DeskProcess, Database[Any]]]:
-    database = client[f"flood_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=64 * MEGABYTE)
-    with DeskProcess(uri=mongo_uri, database=database.name) as desk:
-        yield desk, database
-    client.drop_database(database.name)
-
-
-@pytest.fixture
-def desk(shared: tuple[DeskProcess, Database[Any]]) -> DeskProcess:
-    return shared[0]
-
-
-@pytest.fixture
-def recvq(shared: tuple[DeskProcess, Database[Any]]) -> Any:
-    return shared[1]["recvq"]
 
 
 def lines_to(desk: DeskProcess, stack: ExitStack, count: int, first: bytes) -> list[socket.socket]:
@@ -65,57 +34,6 @@ def lines_to(desk: DeskProcess, stack: ExitStack, count: int, first: bytes) -> l
     for line in lines:
         line.sendall(first)
     return lines
-
-
-def is_closed(line: socket.socket) -> bool:
-    """Whether the other side has ended it; discards earlier bytes."""
-    try:
-        while select.select([line], [], [], 0)[0]:
-            if line.recv(65536) == b"":
-                return True
-    except OSError:
-        return True
-    return False
-
-
-def answered_at_once(desk: DeskProcess) -> None:
-    started = time.monotonic()
-    assert desk.post(text_event(uuid.uuid4().hex)).status == 200
-    assert time.monotonic() - started < LINES_PATIENCE_SECONDS
-
-
-HALF_HEADS = [b"", b"\r\n\r\n", b"POST /call", b"POST /callback HTTP/1.1\r\nHost: x\r\nX-Line-Si"]
-
-
-@pytest.mark.long
-def test_three_hundred_without_a_complete_head_delay_no_other_and_are_ended(
-    desk: DeskProcess,
-) -> None:
-    with ExitStack() as stack:
-        started = time.monotonic()
-        lines = [line for first in HALF_HEADS for line in lines_to(desk, stack, 74, first)]
-        [asking] = lines_to(desk, stack, 1, b"POST /callback HTTP/1.1\r\nHost: x\r\n")
-        dripping, refused = lines_to(desk, stack, 2, b"")
-        dripping.sendall(b"POST /callback HTTP/1.1\r\nX: ")
-        refused.sendall(signed_head(b"", "Content-Length: 1000000000"))
-        assert read_answer(refused).status == 413
-        left = [*lines, dripping, refused]
-        while left:
-            assert time.monotonic() < started + HEAD_SECONDS + 5, f"{len(left)} are still open"
-            answered_at_once(desk)
-            for line in {dripping, refused}.intersection(left):
-                drip(line)
-            select.select([asking], [], [], 0.1)
-            left = [line for line in left if not is_closed(line)]
-        assert time.monotonic() > started + HEAD_SECONDS - 1
-        answer = read_answer(asking)
-        assert (answer.status, answer.error) == (408, "head did not arrive in time")
-
-
-def drip(line: socket.socket) -> None:
-    """One more byte of a head, or of a body that was refused."""
-    with suppress(OSError):
-        line.sendall(b"x")
 
 
 # --- strangers at every place ----------------------------------------------------------------
@@ -188,35 +106,6 @@ def test_neither_4000_idle_connections_nor_1000_stalled_bodies_cost_line_a_place
             has_its_place(desk)
         proved.sendall(_request())
         assert read_answer(proved).status == 200
-
-
-@dataclass
-class Stranger:
-    """The facts that determine the order of eviction."""
-
-    name: str
-    stage: RequestStage = RequestStage.UNFINISHED
-    since: float = 0.0
-    address: str = "a"
-
-    def make_way(self) -> None:
-        raise AssertionError
-
-
-def test_the_oldest_idle_go_first_then_unfinished_ones_and_before_all_what_is_beyond_a_share() -> (
-    None
-):
-    guests = [
-        Stranger("newer half", since=2),
-        Stranger("newer idle", RequestStage.IDLE, since=4),
-        Stranger("older half", RequestStage.REQUEST, since=1),
-        Stranger("older idle", RequestStage.IDLE, since=3),
-    ]
-    by_age = ["older idle", "newer idle", "older half", "newer half"]
-    assert [one.name for one in first_to_go(guests, share=4)] == by_age
-    many = [Stranger(f"b{number}", since=10 + number, address="b") for number in range(6)]
-    order = [one.name for one in first_to_go([*guests, *many], share=4)]
-    assert order == ["b0", "b1", *by_age, "b2", "b3", "b4", "b5"]
 
 
 # A half-sent request is not ended by its time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,9 +13,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from linedesk.setup.collections import create_collections
-from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from tests.frontdesk.desk import (
     OLD_SECRET,
     SECRET,
@@ -27,28 +24,6 @@ from tests.frontdesk.desk import (
     webhook,
 )
 from tests.waiting import eventually
-
-LIMIT = 64 * 1024
-
-
-@pytest.fixture(scope="module")
-def shared(client: Client, mongo_uri: str) -> Iterator[tuple[DeskProcess, Database[Any]]]:
-    """One front desk and its database for all tests here that only post to it."""
-    database = client[f"desk_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=64 * MEGABYTE)
-    with DeskProcess(uri=mongo_uri, database=database.name, MAX_BODY_KB="64") as desk:
-        yield desk, database
-    client.drop_database(database.name)
-
-
-@pytest.fixture
-def desk(shared: tuple[DeskProcess, Database[Any]]) -> DeskProcess:
-    return shared[0]
-
-
-@pytest.fixture
-def recvq(shared: tuple[DeskProcess, Database[Any]]) -> Any:
-    return shared[1]["recvq"]
 
 
 @pytest.fixture
@@ -79,25 +54,6 @@ def test_an_event_is_stored_as_it_came_before_the_answer(
     assert before <= stored["acceptTime"] <= datetime.now(UTC)
 
 
-def test_all_events_of_one_post_are_stored_in_their_order(
-    desk: DeskProcess, recvq: Any, event_id: str
-) -> None:
-    events = [text_event(f"{event_id}-{number}") for number in range(20)]
-    assert desk.post(*events).status == 200
-    stored = recvq.find({"eventId": {"$regex": f"^{event_id}"}}).sort("$natural", 1)
-    assert [document["event"] for document in stored] == events
-    desk.wait_for_line("accepted events=20 duplicates=0 ms=")
-
-
-def test_a_post_without_events_is_accepted_and_stores_nothing(
-    desk: DeskProcess, recvq: Any
-) -> None:
-    before = recvq.count_documents({})
-    assert desk.post().status == 200
-    assert recvq.count_documents({}) == before
-    desk.wait_for_line("accepted events=0 duplicates=0 ms=")
-
-
 def test_a_redelivery_is_accepted_counted_and_not_stored_again(
     desk: DeskProcess, recvq: Any, event_id: str
 ) -> None:
@@ -108,15 +64,6 @@ def test_a_redelivery_is_accepted_counted_and_not_stored_again(
     assert [d["event"] for d in recvq.find({"eventId": event_id})] == [first]
     assert recvq.count_documents({"eventId": event_id + "-2"}) == 1
     desk.wait_for_line("accepted events=2 duplicates=1 ms=")
-
-
-def test_events_without_an_id_are_all_stored(desk: DeskProcess, recvq: Any, event_id: str) -> None:
-    event = {"type": "somethingNew", "mark": event_id}
-    assert desk.post(event, event).status == 200
-    stored = list(recvq.find({"event.mark": event_id}))
-    assert [d["key"] for d in stored] == [str(d["_id"]) for d in stored]
-    assert len(stored) == 2
-    assert not any("eventId" in d for d in stored)
 
 
 # --- refusals ---------------------------------------------------------------------------------
@@ -162,11 +109,6 @@ def test_two_signatures_are_refused_even_if_one_is_right(
     with desk.raw() as line:
         line.sendall(signed_head(body, *more) + body)
         refused_with(read_answer(line), 401)
-    assert recvq.count_documents({"eventId": event_id}) == 0
-
-
-def test_a_body_over_the_limit_is_413(desk: DeskProcess, recvq: Any, event_id: str) -> None:
-    refused_with(desk.post(text_event(event_id, "x" * LIMIT)), 413)
     assert recvq.count_documents({"eventId": event_id}) == 0
 
 

@@ -21,14 +21,12 @@ def test_while_a_thread_hangs_it_says_so_instead_of_being_alive() -> None:
     async def scenario() -> None:
         async with running() as desk:
             desk.store.hanging = "a call of MongoDB hangs"
-            await desk.reach(lambda: desk.service.last("unwell"))
-            assert desk.service.last("unwell").startswith("a call of MongoDB hangs · ")
-            before = len([word for word, _ in desk.service.words if word == "alive"])
-            told = len(desk.service.words)
-            await desk.reach(lambda: len(desk.service.words) > told)
-            assert len([w for w, _ in desk.service.words if w == "alive"]) == before
+            await desk.reach(lambda: desk.service.says("unwell", "a call of MongoDB hangs · "))
+            told = len(desk.service.told)
+            await desk.reach(lambda: len(desk.service.told) > told)
+            assert {word for word, _ in desk.service.told[told:]} == {"unwell"}
             desk.store.hanging = None
-            await desk.reach(lambda: desk.service.last("alive"))
+            await desk.reach(lambda: desk.service.says("alive", ""))
 
     in_loop(scenario)
 
@@ -86,7 +84,7 @@ def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer() -> N
             waiting.send(request() * 3)
             await desk.reach(lambda: desk.server.server_state.tasks)
             stop = asyncio.create_task(desk.stop())
-            await desk.reach(lambda: desk.service.last("stopping"))
+            await desk.reach(lambda: desk.service.says("stopping", ""))
             late = await desk.connect()
             late.send(request())
             await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)

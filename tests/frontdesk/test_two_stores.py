@@ -1,4 +1,4 @@
-"""Two stores in one process, with inserts that the test holds: order, hand-over, and answers."""
+"""Two stores in one process, with inserts that the test holds: groups, order, and answers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,47 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from frontdesk import group_commit, store_choice
+from frontdesk import group_commit
 from frontdesk.errors import KeysSpooled, NotStored
 from frontdesk.group_commit import GroupCommit
 from linedesk.store.errors import SpoolUnavailable
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool, SpoolContents
-from tests.frontdesk.test_group_commit import FAST_SECONDS, Calls, Held
 from tests.linedesk.store.spool.test_spool import MEGABYTE, names, raw
 
 WAIT_SECONDS = 10.0
+
+
+FAST_SECONDS = 0.001
+
+
+class Held:
+    """A blocking call that reports its begin and ends as the test decides."""
+
+    def __init__(self) -> None:
+        self.entered: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
+        self._outcomes: SimpleQueue[Any] = SimpleQueue()
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.entered.put(arguments)
+        outcome = self._outcomes.get(timeout=WAIT_SECONDS)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def let_go(self, outcome: Any = ()) -> None:
+        """End the call under way, or the next one."""
+        self._outcomes.put(outcome)
+
+    async def arguments(self) -> tuple[Any, ...]:
+        """Wait for the next call to begin."""
+        return await asyncio.to_thread(self.entered.get, timeout=WAIT_SECONDS)
 
 
 class Scene:
@@ -41,7 +68,7 @@ class Scene:
         self.drained = self.connection()
         monkeypatch.setattr(self.drained, "held", SpoolContents)
         self.drain = Drain(self.drained, None)  # type: ignore[arg-type]
-        recvq = Calls(self.insert, self.probe)
+        recvq = SimpleNamespace(insert=self.insert, probe=self.probe)
         self.store = GroupCommit(recvq, self.writer, self.reader, self.drain)
 
     def connection(self) -> Spool:
@@ -94,6 +121,92 @@ async def _play(play: Play, scene: Scene) -> None:
         await scene.store.close()
 
 
+# --- groups
+
+
+@scene
+async def test_requests_that_arrive_meanwhile_share_the_next_insert(scene: Scene) -> None:
+    first = await scene.ask("A-1")
+    assert await scene.inserted() == ["A-1"]
+    others = [await scene.ask(*of) for of in (["A-2"], ["B-1", "C-1"], ["D-1"])]
+    assert scene.insert.entered.empty()
+    scene.insert.let_go()
+    assert await scene.inserted() == ["A-2", "B-1", "C-1", "D-1"]
+    assert first.done()
+    assert not any(task.done() for task in others)
+    scene.insert.let_go()
+    assert await asyncio.gather(*others) == [0, 0, 0]
+    assert scene.insert.entered.empty()
+
+
+async def ten_together(scene: Scene) -> None:
+    """Ten requests share an insert, and do not come again."""
+    first = await scene.ask("Z-1")
+    await scene.inserted()
+    tasks = [await scene.ask(f"A-{number}") for number in range(10)]
+    scene.insert.let_go()
+    assert len(await scene.inserted()) == 10
+    scene.insert.let_go()
+    await asyncio.gather(first, *tasks)
+
+
+@scene
+async def test_those_that_do_not_come_again_are_awaited_for_a_moment_and_only_once(
+    scene: Scene,
+) -> None:
+    await ten_together(scene)
+    for name in ("B-1", "C-1"):
+        lone = await scene.ask(name)
+        assert await scene.inserted() == [name]
+        scene.insert.let_go()
+        assert await lone == 0
+
+
+@scene
+async def test_no_request_is_awaited_after_a_moment_without_any(scene: Scene) -> None:
+    await ten_together(scene)
+    await until(lambda: scene.store._stores.recvq.has_gathered)
+    lone = await scene.ask("B-1")
+    assert await scene.inserted() == ["B-1"]
+    scene.insert.let_go()
+    assert await lone == 0
+
+
+def test_a_store_whose_task_has_ended_by_itself_is_dead_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(scene: Scene) -> None:
+        assert not scene.store.dead
+        await scene.ask("A-1", seconds=0.1)
+        await scene.inserted()
+        scene.insert.let_go(None)
+        await until(lambda: scene.store.dead)
+
+    asyncio.run(_play(play, Scene(tmp_path / "spool.db", monkeypatch)))
+    [record] = [r for r in caplog.records if r.levelname == "CRITICAL"]
+    assert record.exc_info is not None
+
+
+# --- the end
+
+
+def test_closing_during_a_pause_calls_the_store_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path / "spool.db", monkeypatch)
+    for limit in ("FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
+        monkeypatch.setattr(group_commit, limit, WAIT_SECONDS)
+
+    async def play() -> None:
+        scene.probe.let_go(NotStored("away"))
+        await scene.store.open()
+        async with asyncio.timeout(2):
+            await scene.store.close()
+
+    asyncio.run(play())
+    assert scene.probe.entered.qsize() == 1
+
+
 def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +231,9 @@ def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
         end.set()
         scene.probe.let_go()
         scene.drain.join(WAIT_SECONDS)
+
+
+# --- order, and hand-over
 
 
 @scene
@@ -212,20 +328,6 @@ async def test_a_request_on_its_way_to_the_spool_is_not_overtaken(scene: Scene) 
 
 
 @scene
-async def test_a_spool_that_hangs_is_refused_in_time(scene: Scene) -> None:
-    scene.patch.setattr(store_choice, "SPOOL_SECONDS", 0.2)
-    append = Held()
-    scene.patch.setattr(scene.writer, "append", lambda documents: append(documents))
-    started = time.monotonic()
-    task = await scene.ask("A-1", seconds=0.6)
-    await scene.inserted()
-    with pytest.raises(NotStored, match="the spool did not confirm in time"):
-        await task
-    assert time.monotonic() - started < 1.5
-    append.let_go()
-
-
-@scene
 async def test_closing_spools_what_mongodb_no_longer_confirms(scene: Scene) -> None:
     under_way = await scene.ask("A-1")
     await scene.inserted()
@@ -254,26 +356,6 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
         while not condition():  # noqa: ASYNC110  # the condition sends no signal
             await asyncio.sleep(0.005)
-
-
-def test_a_start_does_not_wait_for_a_mongodb_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_commit, "START_RECVQ_SECONDS", 0.01)
-
-    async def play() -> None:
-        scene = Scene(tmp_path / "spool.db", monkeypatch)
-        opening = asyncio.create_task(scene.store.open())
-        try:
-            # Its first probe never comes back meanwhile; one store alone would wait 3 s for it.
-            await asyncio.wait_for(opening, 2.5)
-            assert await (await scene.ask("A-1")) == 0
-            assert scene.spooled() == ["A-1"]
-        finally:
-            scene.probe.let_go()
-            await scene.store.close()
-
-    asyncio.run(play())
 
 
 @scene

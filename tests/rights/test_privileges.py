@@ -23,30 +23,22 @@ from jobworker.record.dead_letters import Ageing
 from linedesk.launch import main
 from linedesk.launch.dispatcher import make_feed
 from linedesk.operate.acts import Acts, Head, OperatorControl
-from linedesk.runtime.exit_codes import Exit
-from linedesk.runtime.metrics import MetricsSnapshot
-from linedesk.runtime.status_row import StatusRow
-from linedesk.setup.collections import create_collections
 from linedesk.setup.neighbours import CAPPED_BYTES, PLAIN, Neighbours
 from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO
-from linedesk.store.client import connect
-from linedesk.store.collections import MEGABYTE, check_recvq
 from linedesk.store.control import Scope
 from linedesk.store.documents import (
     PROGRESS,
     RECVQ,
-    STATUS,
     Document,
     make_document,
     make_heartbeat,
 )
-from linedesk.store.errors import UNAUTHORIZED, AccessRefused, WrongCollection, translated
+from linedesk.store.errors import UNAUTHORIZED, AccessRefused
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.usage import RecvqUsage
-from linedesk.store.replica_set import require_replica_set
-from tests.rights.conftest import CAPPED_MB, Guarded
+from tests.rights.conftest import Guarded
 from tests.waiting import eventually
 
 LINE_BOT = "line_bot"
@@ -87,28 +79,6 @@ def a_document(name: str) -> Document:
 # --- the work
 
 
-def test_a_front_desk_stores_skips_what_is_there_and_guards(
-    admin: Database[Any], frontdesk: Database[Any]
-) -> None:
-    check_recvq(frontdesk)
-    documents = [a_document("desk-1"), a_document("desk-2")]
-    assert not insert_documents(frontdesk[RECVQ], documents, timeout_seconds=5)
-    assert insert_documents(frontdesk[RECVQ], documents, timeout_seconds=5) == {0, 1}
-    progress = {"$set": {"after": documents[0]["_id"]}}
-    admin[PROGRESS].update_one({"_id": "dispatcher"}, progress, upsert=True)
-    guard = Guard(frontdesk)
-    guard.look()
-    assert guard.closed is None
-    assert (guard.share or 0) > 0
-    admin[PROGRESS].delete_one({"_id": "dispatcher"})
-    admin[RECVQ].drop_index("eventId")
-    with pytest.raises(WrongCollection):
-        check_recvq(frontdesk)
-    guard.look()
-    assert guard.closed is not None
-    create_collections(admin, capped_bytes=CAPPED_MB * MEGABYTE)
-
-
 def test_a_dispatcher_makes_all_but_recvq_again(
     admin: Database[Any], dispatcher: Database[Any], guarded: Guarded
 ) -> None:
@@ -146,19 +116,15 @@ def test_a_dispatcher_holds_the_lease_and_ends_what_a_predecessor_left_open(
     lease.release()
 
 
-@pytest.mark.parametrize("name", ["changestream", "oplog"])
-def test_both_feeds_bring_what_was_stored(
-    guarded: Guarded,
-    admin: Database[Any],
-    dispatcher: Database[Any],
-    frontdesk: Database[Any],
-    name: str,
+def test_the_change_stream_brings_what_was_stored(
+    guarded: Guarded, dispatcher: Database[Any], frontdesk: Database[Any]
 ) -> None:
+    """The oplog is read in test_processes.py."""
     with feed_client(guarded.uri_of("dispatcher"), app_name="tests") as client:
         history = Rescan(client[LINE_BOT][RECVQ])
-        feed: Feed = make_feed(name, client, LINE_BOT)
+        feed: Feed = make_feed("changestream", client, LINE_BOT)
         feed.open_at(history.now())
-        document = a_document(f"feed-{name}")
+        document = a_document("feed")
         insert_documents(frontdesk[RECVQ], [document], timeout_seconds=5)
         insert_documents(dispatcher[RECVQ], [make_heartbeat(datetime.now(UTC))], timeout_seconds=5)
         # The first one may be the heartbeat of the test before.
@@ -223,44 +189,6 @@ def test_what_an_operator_orders_the_dispatcher_carries_out(
     # The operator resumes conversations that the dispatcher of a release before has paused.
     assert control.pause(Scope("main", "U2"), by="dispatcher", why="poison")
     assert acts.resume(Scope("main", "U2"))
-
-
-def test_a_dispatcher_writes_the_rows_that_report_its_work(dispatcher: Database[Any]) -> None:
-    for name in CAPPED_BYTES:
-        dispatcher[name].insert_one({"at": NOW})
-
-
-@pytest.mark.parametrize("who", ["frontdesk", "dispatcher"])
-def test_a_process_writes_its_row_of_figures(who: str, guarded: Guarded) -> None:
-    row = StatusRow(
-        guarded.client_of(who)[LINE_BOT][STATUS], who, snapshot=MetricsSnapshot, tell=dict
-    )
-    row.start()
-    row.stop()
-    assert row.join(10)
-    rows = guarded.client_of("operator")[LINE_BOT][STATUS]
-    # On a majority a moment later.
-    assert eventually(lambda: rows.find_one({"_id": row.id, "state": "ended"}))
-
-
-@pytest.mark.parametrize("who", ["operator", "console"])
-@pytest.mark.parametrize(
-    ("place", "command"),
-    [
-        ("admin", {"replSetGetStatus": 1}),
-        ("admin", {"replSetGetConfig": 1}),
-        ("admin", {"serverStatus": 1}),
-        ("local", {"find": "oplog.rs", "limit": 1}),
-        ("local", {"collStats": "oplog.rs"}),
-        (LINE_BOT, {"dbStats": 1}),
-        (LINE_BOT, {"collStats": "recvq"}),
-        (LINE_BOT, {"listCollections": 1}),
-        (LINE_BOT, {"listIndexes": "schedule"}),
-        (LINE_BOT, {"aggregate": "recvq", "pipeline": [{"$changeStream": {}}], "cursor": {}}),
-    ],
-)
-def test_an_operator_may_ask(guarded: Guarded, who: str, place: str, command: Document) -> None:
-    assert guarded.client_of(who)[place].command(command)["ok"] == 1
 
 
 def test_a_dispatcher_makes_changes_and_deletes_a_multicast(dispatcher: Database[Any]) -> None:
@@ -375,18 +303,6 @@ def is_refused(place: Database[Any], command: Document) -> bool:
     return False
 
 
-def test_a_refusal_quotes_nothing(frontdesk: Database[Any], guarded: Guarded) -> None:
-    with pytest.raises(AccessRefused) as refusal, translated():
-        frontdesk["conversations"].insert_one({"text": "secret words"})
-    wrong = replace(Uri.parse(guarded.uri_of("operator")), password="wrong-one")
-    with connect(str(wrong), app_name="tests") as client, pytest.raises(AccessRefused) as unknown:
-        require_replica_set(client)
-    told = f"{refusal.value} {unknown.value}"
-    assert "secret words" not in told
-    assert "wrong-one" not in told
-    assert [refusal.value.code, unknown.value.code] == [13, 18]
-
-
 def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Database[Any]) -> None:
     """Otherwise all of recvq would be read again after each replaced password."""
     with dispatcher[RECVQ].watch(max_await_time_ms=1) as stream:
@@ -415,18 +331,3 @@ def test_a_front_desk_with_a_wrong_password_says_so_for_as_long_as_it_lasts(
     guard._usage = RecvqUsage(frontdesk)
     guard.look()
     assert guard.refused is None
-
-
-@pytest.mark.parametrize(
-    ("who", "words"),
-    [
-        ("linedesk-operator:wrong-one@", "refuses the user linedesk-operator: wrong name"),
-        ("", "MongoDB denies clients without a user"),
-    ],
-)
-def test_a_command_names_the_refused_user(guarded: Guarded, who: str, words: str) -> None:
-    uri = guarded.server.uri.replace("//", f"//{who}")
-    answer = CliRunner().invoke(main.linedesk, ["dead", "list"], env={"MONGODB_URI": uri})
-    assert answer.exit_code == Exit.UNAVAILABLE
-    assert words in answer.output
-    assert "wrong-one" not in answer.output

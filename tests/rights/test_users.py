@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from pymongo.database import Database
 
-from linedesk.launch import main
 from linedesk.settings.errors import SettingsError
-from linedesk.settings.settings import load_settings
 from linedesk.setup import init
 from linedesk.setup.rights import USERS, as_set
 from linedesk.setup.uri import Uri
-from linedesk.setup.users import WHO, at_work_in, roles_of
+from linedesk.setup.users import WHO, roles_of
 from linedesk.store.client import Client
 from linedesk.store.collections import check_recvq
 from tests.rights.conftest import Guarded, Killed, die_after
@@ -52,20 +48,6 @@ def test_killed_after_any_step_it_is_completed_by_the_next_one(guarded: Guarded)
         for user in USERS
         for place, privileges in user.privileges("line_bot").items()
     }
-
-
-def test_a_second_run_changes_nothing_and_says_so(
-    guarded: Guarded, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = {who: guarded.uri_of(who) for who in EVERYBODY}
-    guarded.init()
-    assert {who: guarded.uri_of(who) for who in EVERYBODY} == before
-    told = capsys.readouterr()
-    assert told.out.count(": was there, ") == len(EVERYBODY)
-    assert "OFF" not in told.err
-    for who in EVERYBODY:
-        assert f"{who}/MONGODB_URI" in told.out
-        assert Uri.parse(before[who]).password not in told.out + told.err
 
 
 def test_files_and_folders_are_for_their_owner_only(guarded: Guarded) -> None:
@@ -120,14 +102,6 @@ def test_new_passwords_killed_after_any_step_lock_no_user_out(guarded: Guarded) 
     guarded.init(new_passwords=True)
     assert all_log_in(guarded)
     assert [who for who in EVERYBODY if guarded.uri_of(who) == first[who]] == ["admin"]
-
-
-def test_the_administrator_s_password_is_replaced_by_its_own_old_uri(guarded: Guarded) -> None:
-    before = guarded.uri_of("admin")
-    (guarded.folder / "admin" / "MONGODB_URI").unlink()
-    guarded.init(uri=before)
-    assert not logs_in(before)
-    assert all_log_in(guarded)
 
 
 def test_an_administrator_s_uri_does_for_a_server_that_has_users(
@@ -195,34 +169,3 @@ def test_a_file_of_another_user_or_server_is_left_and_refused_before_anything_is
     assert "secret-words" not in str(refusal.value)
     assert path.read_text() == text
     path.write_text(before)
-
-
-def test_two_at_a_time_in_one_folder_are_refused(guarded: Guarded) -> None:
-    with at_work_in(guarded.folder), pytest.raises(SettingsError, match="another `linedesk init`"):
-        guarded.init()
-
-
-def test_a_server_without_authorization_gets_users(
-    database: Database[Any], mongo_uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = load_settings({"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name})
-    folder = tmp_path / "credentials"
-    try:
-        init.init_database(settings, capped_mb=16, users=folder)
-        told = capsys.readouterr()
-        assert told.out.count(": made, ") == len(EVERYBODY)
-        assert logs_in((folder / "dispatcher" / "MONGODB_URI").read_text())
-    finally:
-        admin = database.client["admin"]
-        database.command("dropAllUsersFromDatabase")
-        database.command("dropAllRolesFromDatabase")
-        admin.command("dropUser", "linedesk-admin")
-        for user in USERS:
-            if "admin" in user.privileges(database.name):
-                admin.command("dropRole", user.name)
-
-
-def test_new_passwords_need_a_folder() -> None:
-    answer = CliRunner().invoke(main.linedesk, ["init", "--new-passwords"])
-    assert answer.exit_code == 2
-    assert "--users" in answer.output

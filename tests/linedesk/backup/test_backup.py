@@ -24,16 +24,12 @@ from dispatcher.commit.tracker import ProgressTracker
 from dispatcher.lease import Lease, owner_name
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
-from jobworker.effects import SendMethod
 from jobworker.record.conversations import ConversationStore, Decision
 from linedesk.backup.export import export_to
 from linedesk.backup.file import AS_STORED, BackupWriter, check, documents
 from linedesk.backup.restore import (
-    BATCH_BYTES,
-    BATCH_ROWS,
     LeaseHold,
     restore,
-    write,
 )
 from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, WAITED_IN_HELD, WAITED_IN_OUTBOX
 from linedesk.launch import main
@@ -240,30 +236,6 @@ def test_an_export_is_whole_and_for_its_owner_alone(
     }
 
 
-def test_a_database_that_no_init_has_upgraded_yet_is_exported_too(
-    run: Run, source: Database[Any], tmp_path: Path
-) -> None:
-    source.drop_collection(BATCHES)
-    answer = run(source, "export", str(tmp_path / "export.gz"))
-    assert "batches 0, conversations 2" in answer.stdout
-
-
-def test_in_a_folder_it_gets_a_name_of_its_own(
-    run: Run, source: Database[Any], tmp_path: Path
-) -> None:
-    run(source, "export", str(tmp_path))
-    [path] = tmp_path.iterdir()
-    assert path.name.startswith(f"linedesk-{source.name}-20")
-    assert path.name.endswith("Z.jsonl.gz")
-
-
-def test_a_file_that_is_there_stays_as_it_is(run: Run, export: Path, source: Any) -> None:
-    before = export.read_bytes()
-    answer = run(source, "export", str(export), code=1)
-    assert "exists already" in answer.stderr
-    assert export.read_bytes() == before
-
-
 def test_an_export_that_fails_leaves_nothing_and_says_why(
     run: Run, source: Database[Any], client: Client, tmp_path: Path
 ) -> None:
@@ -378,16 +350,6 @@ def test_an_export_of_the_first_release_is_imported(run: Run, target: Database[A
     assert letters == {"?", WAITED_IN_HELD, WAITED_IN_OUTBOX, TIMER_PAST_DUE}
 
 
-def test_a_letter_on_its_way_does_not_replace_the_one_that_had_arrived(
-    run: Run, source: Database[Any], target: Database[Any], tmp_path: Path
-) -> None:
-    on_its_way = {**a_letter(), "id": "E0", "type": "deadletter", "cause": "not emptied yet"}
-    outbox = {"$set": {"outbox": {PLACE: on_its_way}}}
-    source[CONVERSATIONS].update_one({"key": KEY}, outbox)
-    run(target, "import", str(export_to(source, tmp_path / "export.gz")))
-    assert target[DEADLETTERS].find_one({"_id": "E0"})["cause"] == "?"  # type: ignore[index]
-
-
 def test_a_damaged_file_changes_nothing(run: Run, target: Database[Any], export: Path) -> None:
     export.write_bytes(export.read_bytes()[:-20])
     answer = run(target, "import", str(export), code=1)
@@ -408,10 +370,6 @@ def test_while_a_dispatcher_runs_nothing_is_imported(
     assert not any(whole(target).values())
     lease.release()
     run(target, "import", str(export))
-
-
-def test_without_init_it_says_so(run: Run, client: Client, export: Path) -> None:
-    assert "linedesk init" in run(client["test_nothing"], "import", str(export), code=78).stderr
 
 
 def test_what_is_there_is_replaced_only_after_it_was_exported(
@@ -508,19 +466,6 @@ def test_one_that_was_taken_over_writes_no_more(target: Database[Any], export: P
     second.release()
 
 
-def test_large_batches_are_cut(target: Database[Any]) -> None:
-    many = [(CONVERSATIONS, a_conversation(f"U{n}")) for n in range(2 * BATCH_ROWS + 1)]
-    large = [(SCHEDULE, a_row(f"{n}", data={"x": "x" * (BATCH_BYTES // 2)})) for n in range(3)]
-    batches: list[None] = []
-    hold = LeaseHold(target)
-    hold.take(above=0, take_over=False)
-    with before_inserts(lambda: batches.append(None)):
-        write(target, many + large, hold)
-    hold.release()
-    assert len(batches) == 3 + 2
-    assert target[CONVERSATIONS].count_documents({}) == len(many)
-
-
 def test_a_process_of_the_database_that_is_gone_is_refused(
     run: Run, target: Database[Any], export: Path
 ) -> None:
@@ -595,19 +540,6 @@ def test_a_second_try_that_is_refused_leaves_no_half_database_to_dispatchers(
     assert not is_free(target)
 
 
-def test_the_databases_own_progress_continues(
-    run: Run, target: Database[Any], export: Path
-) -> None:
-    handled = store(target, hours=-1)
-    store(target, hours=-1)
-    Progress(Committer(target), feed="changestream", epoch=1).take_over()
-    target[PROGRESS].update_one({}, {"$set": {"after": handled, "passed": 1, "ring.0": handled}})
-    run(target, "import", str(export))
-    progress = target[PROGRESS].find_one()
-    assert progress is not None
-    assert (progress["after"], progress["passed"]) == (handled, 1)
-
-
 def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
     run: Run, target: Database[Any], export: Path
 ) -> None:
@@ -638,23 +570,6 @@ def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
     assert letter is not None
     assert letter["effect"] == {**send, "triedAt": None, "as": None}
     assert "        1  restored: replaced before it was sent" in answer.stdout
-
-
-def test_a_multicast_goes_with_its_members_which_count_as_tried(
-    run: Run, target: Database[Any], export: Path
-) -> None:
-    """Otherwise the next dispatcher would send it, and the replays would repeat it."""
-    outbox = {PLACE: a_send(id="E8/0", way=SendMethod.PUSH, at=now()).as_document()}
-    claim = {"at": NOW, "batch": "B1", "members": [PLACE]}
-    target[CONVERSATIONS].insert_one(a_conversation(outbox=outbox, call=claim))
-    target[BATCHES].insert_many([{"_id": "B1", "state": "ready"}, {"_id": "B2", "state": "open"}])
-    run(target, "import", str(export), "--replace", str(export.with_name("before.gz")))
-    assert target[BATCHES].find_one() is None
-    assert all("call" not in row for row in target[CONVERSATIONS].find())
-    letter = target[DEADLETTERS].find_one({"cause": REPLACED})
-    assert letter is not None
-    told = {name: letter["effect"][name] for name in ("triedAt", "as", "retryKey")}
-    assert told == {"triedAt": NOW, "as": "multicast", "retryKey": None}
 
 
 def test_a_timer_that_has_fired_here_since_the_export_becomes_no_letter(

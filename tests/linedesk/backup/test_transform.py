@@ -18,9 +18,7 @@ from jobworker.record.dead_letters import anew, is_sound
 from linedesk.backup.file import AS_STORED, COLLECTIONS
 from linedesk.backup.transform import (
     REPLACED,
-    STATE_PAST_DUE,
     TIMER_PAST_DUE,
-    WAITED_IN_HELD,
     WAITED_IN_OUTBOX,
     WAITING,
     Restored,
@@ -29,14 +27,11 @@ from linedesk.operate.dead_letters import effect_again, replay_name
 from linedesk.store.documents import (
     CONVERSATIONS,
     DEADLETTERS,
-    HELD,
-    PROGRESS,
     SCHEDULE,
     Document,
     make_document,
 )
 from linedesk.store.records.effects import place_of, unproved_try
-from linedesk.store.timers import due_event_id
 from tests.jobworker.worker_harness import a_send
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
@@ -131,34 +126,6 @@ def a_held(name: str = "E9", **more: Any) -> Document:
 # Conversations.
 
 
-def test_a_conversation_keeps_all_but_its_outbox_and_belongs_to_the_new_epoch() -> None:
-    waits = a_conversation(untried(a_send()), call=a_call("push"))
-    left = a_conversation(pending=[a_send().as_document()])
-    found, _ = restored(conversations=[waits, left])
-    emptied = {**a_conversation(), "epoch": 77}
-    assert found[CONVERSATIONS] == [emptied, emptied]
-
-
-def test_pieces_of_names_of_a_former_release_are_not_imported() -> None:
-    found, _ = restored(conversations=[a_conversation(nameParts=["花", "=花"])])
-    assert found[CONVERSATIONS] == [{**a_conversation(), "epoch": 77}]
-
-
-def test_a_text_that_is_no_utf_8_stops_nothing() -> None:
-    raw = bson.encode(a_conversation(data={"x": "????"})).replace(b"????", b"\xff\xfe??")
-    document = RawBSONDocument(raw, AS_STORED)
-    one = Restored(at=AT, now=NOW)
-    one.look(CONVERSATIONS, document)
-    [(_, carried)] = one.carry(CONVERSATIONS, document)
-    assert b"\xff\xfe??" in bson.encode(carried)
-
-
-def test_the_highest_epoch_of_an_export_is_known() -> None:
-    rows = [a_conversation(), a_conversation(_id="main/U2", epoch=9)]
-    assert restored(conversations=rows)[1].highest_epoch == 9
-    assert restored(progress=[{"_id": "dispatcher", "epoch": 12}])[1].highest_epoch == 12
-
-
 @pytest.mark.parametrize("way", [SendMethod.REPLY, SendMethod.PUSH, SendMethod.MULTICAST])
 def test_a_send_becomes_a_letter_that_is_not_replayed_by_accident(way: SendMethod) -> None:
     send = a_send(way=way, at=AT, token="t" if way is SendMethod.REPLY else None)
@@ -212,15 +179,6 @@ def test_members_of_a_multicast_count_as_tried_in_it_once_it_was_ready(
     assert one.highest_epoch == 9
 
 
-def test_what_a_development_version_knew_of_a_try_stays() -> None:
-    earlier = AT - HOUR
-    send = a_send(way=SendMethod.REPLY, tried_at=earlier, tried_as=SendMethod.PUSH)
-    left = a_conversation(untried(a_send(id="E2/0")), pending=[send.as_document()])
-    found, _ = restored(conversations=[left])
-    assert [letter["_id"] for letter in found[DEADLETTERS]] == ["E1/0", "E2/0"]
-    assert tries(found)[0] == (earlier, "push", send.retry_key)
-
-
 def test_of_a_database_that_is_replaced_only_what_was_tried_counts_as_tried() -> None:
     """No dispatcher runs, so its state is known."""
     one = Restored(at=AT, now=NOW)
@@ -238,31 +196,7 @@ def test_of_a_database_that_is_replaced_only_what_was_tried_counts_as_tried() ->
     assert left(claim) == [fresh, fresh]
 
 
-def test_a_letter_on_its_way_arrives_behind_one_that_had_arrived() -> None:
-    letter = {
-        "channel": "main",
-        "key": KEY,
-        "effect": a_send(at=AT).as_document(),
-        "cause": "quota",
-    }
-    on_its_way = {"id": "E1/0", "type": "deadletter", **letter}
-    arrived = {"_id": "E1/0", **letter, "replays": 2}
-    found, _ = restored(conversations=[a_conversation(on_its_way)], deadletters=[arrived])
-    assert found[DEADLETTERS] == [arrived, {"_id": "E1/0", **letter}]
-
-
 # Timers.
-
-
-def test_a_timer_that_is_not_due_yet_waits_on_and_one_that_ended_stays_ended() -> None:
-    rows = [
-        a_row(),
-        a_row("gone", run_at=None, endedAt=AT),
-        a_row("odd", run_at=None, setAside="?"),
-    ]
-    found, one = restored(schedule=rows)
-    assert found == {CONVERSATIONS: [], SCHEDULE: rows, DEADLETTERS: []}
-    assert one.became[WAITING] == 1
 
 
 def test_a_timer_past_due_becomes_a_letter_whose_replay_fires_it() -> None:
@@ -273,18 +207,6 @@ def test_a_timer_past_due_becomes_a_letter_whose_replay_fires_it() -> None:
     assert is_sound(letter)
     again = anew(letter["effect"], name="replay:E0/timer/egg:1", now=NOW)
     assert (again["timer"], again["runAt"], again["data"]) == (f"{ID}/egg", NOW - HOUR, {"x": 1})
-
-
-def test_a_timer_past_due_that_fired_in_this_database_has_ended() -> None:
-    rang = {"eventId": due_event_id(a_row(run_at=NOW - HOUR))}
-    found, _ = restored([rang], schedule=[a_row(run_at=NOW - HOUR)])
-    assert found[SCHEDULE] == [a_row(run_at=None) | {"endedAt": NOW}]
-    assert not found[DEADLETTERS]
-
-
-def test_the_time_of_a_state_has_a_cause_of_its_own() -> None:
-    found, _ = restored(schedule=[a_row("~state", run_at=NOW - HOUR)])
-    assert found[DEADLETTERS][0]["cause"] == STATE_PAST_DUE
 
 
 def test_a_daily_timer_past_due_waits_for_its_next_time() -> None:
@@ -320,13 +242,6 @@ def test_a_timer_on_its_way_changes_a_row_only_with_a_higher_number(n: int, data
     assert row["data"] == data
 
 
-def test_of_two_on_their_way_to_one_row_the_later_counts() -> None:
-    on_their_way = [a_timer(n=8), a_timer(at=NOW + 9 * HOUR, n=9), a_timer(n=7)]
-    found, _ = restored(conversations=[a_conversation(*on_their_way)])
-    [row] = found[SCHEDULE]
-    assert (row["n"], row["runAt"]) == (9, NOW + 9 * HOUR)
-
-
 def test_a_cancel_on_its_way_ends_the_row() -> None:
     found, _ = restored(conversations=[a_conversation(a_timer(at=None))], schedule=[a_row()])
     [row] = found[SCHEDULE]
@@ -335,24 +250,7 @@ def test_a_cancel_on_its_way_ends_the_row() -> None:
     assert not found[DEADLETTERS]
 
 
-def test_a_waiting_timer_past_due_and_its_older_row_never_fire() -> None:
-    past = a_conversation(a_timer(at=NOW - HOUR))
-    found, _ = restored(conversations=[past], schedule=[a_row()])
-    [row], [letter] = found[SCHEDULE], found[DEADLETTERS]
-    assert (row["n"], row["runAt"]) == (7, None)
-    assert letter["_id"] == "E1/timer/egg"
-
-
 # Held.
-
-
-def test_what_waited_in_held_becomes_a_letter() -> None:
-    held = a_held()
-    found, _ = restored(held=[held])
-    [letter] = found[DEADLETTERS]
-    assert (letter["_id"], letter["cause"]) == ("E9", WAITED_IN_HELD)
-    assert letter["document"] == held["document"]
-    assert (letter["channel"], letter["key"], letter["firstAt"]) == ("main", KEY, AT)
 
 
 def test_a_replay_that_waited_in_held_becomes_a_letter_that_can_be_replayed() -> None:
@@ -397,19 +295,6 @@ def test_no_copy_of_a_message_that_was_taken_back_comes_amid_the_unsend() -> Non
     assert [letter["_id"] for letter in found[DEADLETTERS]] == ["E7", "E8"]
     assert "secret" not in str(found)
     assert all(letter["document"]["unsent"] for letter in found[DEADLETTERS])
-
-
-def test_the_same_name_in_another_conversation_decides_nothing() -> None:
-    found, _ = restored(
-        held=[a_held()], conversations=[a_conversation(_id="other/x", applied=["E9"])]
-    )
-    assert len(found[DEADLETTERS]) == 1
-
-
-def test_progress_is_of_another_queue_and_is_not_carried() -> None:
-    found, _ = restored(progress=[{"_id": "dispatcher", "token": {"x": 1}, "epoch": 3}])
-    assert not any(found.values())
-    assert {PROGRESS, HELD} <= set(COLLECTIONS)
 
 
 # Answers that wait for a tap.

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge
 
 from linedesk.runtime.metrics import (
     COUNTER,
     GAUGE,
-    HISTOGRAM,
     MOST_COUNTED,
-    MOST_RECENT,
     Figure,
     Metrics,
     MetricsSnapshots,
     Refusals,
-    figure_name,
 )
 
 
@@ -43,11 +39,6 @@ def registry() -> CollectorRegistry:
 @pytest.fixture
 def snapshots(registry: CollectorRegistry, clock: Clock) -> MetricsSnapshots:
     return MetricsSnapshots(registry, monotonic=clock)
-
-
-def test_a_figure_has_the_metrics_name_in_camel_case() -> None:
-    assert figure_name("linedesk_accepted_events_total") == "acceptedEvents"
-    assert figure_name("linedesk_threads") == "threads"
 
 
 def test_counts_and_gauges_are_found_by_name_and_labels_nest(
@@ -93,131 +84,7 @@ def test_a_rate_is_that_of_the_last_ten_seconds(
     assert snapshots.latest.per_second == {"acceptedEvents": 0.0}
 
 
-def test_a_latency_is_that_of_the_last_minute(
-    registry: CollectorRegistry, snapshots: MetricsSnapshots, clock: Clock
-) -> None:
-    figures = Metrics([Figure("store_seconds", HISTOGRAM, "-")], registry)
-    snapshots.take()
-    for _ in range(100):
-        figures.observe("store_seconds", 0.004)
-    clock.now += 1
-    lately = snapshots.take().lately["storeSeconds"]
-    assert lately["count"] == 100
-    assert lately["p50"] == 0.004
-    assert snapshots.latest.figures["storeSeconds"] == {"count": 100, "sum": pytest.approx(0.4)}
-
-    for _ in range(61):
-        clock.now += 1
-        snapshots.take()
-    assert snapshots.latest.lately["storeSeconds"] == {"count": 0}
-    assert snapshots.latest.figures["storeSeconds"]["count"] == 100
-
-
-def test_a_percentile_is_never_above_the_largest_value_of_its_minute(
-    registry: CollectorRegistry, snapshots: MetricsSnapshots, clock: Clock
-) -> None:
-    figures = Metrics([Figure("call_seconds", HISTOGRAM, "-", ("endpoint",))], registry)
-    snapshots.take()
-    for value in (61.0, 95.0):
-        figures.observe("call_seconds", value, "reply")
-    figures.observe("call_seconds", 0.004, "push")
-    # A scrape of /metrics takes nothing away.
-    generate_latest(registry)
-    clock.now += 1
-    lately = snapshots.take().lately["callSeconds"]
-    assert (lately["reply"]["p99"], lately["reply"]["max"]) == (95.0, 95.0)
-    assert lately["push"]["p99"] == lately["push"]["max"] == 0.004
-
-    for _ in range(59):
-        clock.now += 1
-        snapshots.take()
-    assert snapshots.latest.lately["callSeconds"]["reply"]["max"] == 95.0
-    clock.now += 30
-    figures.observe("call_seconds", 62.0, "reply")
-    clock.now += 1
-    assert snapshots.take().lately["callSeconds"]["reply"]["p99"] == 62.0
-
-
-@pytest.mark.parametrize(
-    ("values", "p50", "p99"),
-    [
-        ([7.3] * 99 + [9.9], 7.3, 7.3),
-        ([1050.0] * 340, 1050.0, 1050.0),
-        ([3700.0, 5000.0, 7000.0], 5000.0, 7000.0),
-        ([0.0001], 0.0001, 0.0001),
-        ([299.0, 301.0, 3601.0], 301.0, 3601.0),
-    ],
-)
-def test_a_percentile_is_a_duration_that_was_seen_and_not_a_bound_of_a_bucket(
-    registry: CollectorRegistry,
-    snapshots: MetricsSnapshots,
-    values: list[float],
-    p50: float,
-    p99: float,
-) -> None:
-    figures = Metrics([Figure("wait_seconds", HISTOGRAM, "-")], registry)
-    snapshots.take()
-    for value in values:
-        figures.observe("wait_seconds", value)
-    lately = snapshots.take().lately["waitSeconds"]
-    assert (lately["p50"], lately["p99"], lately["max"]) == (p50, p99, max(values))
-    exposed = generate_latest(registry).decode()
-    within = sum(value <= 3600 for value in values)
-    assert f'linedesk_wait_seconds_bucket{{le="3600.0"}} {within:.1f}' in exposed
-    assert f'linedesk_wait_seconds_bucket{{le="+Inf"}} {len(values):.1f}' in exposed
-
-
-def test_percentiles_of_many_durations_are_those_of_the_latest(
-    registry: CollectorRegistry, snapshots: MetricsSnapshots
-) -> None:
-    figures = Metrics([Figure("wait_seconds", HISTOGRAM, "-")], registry)
-    for value in (8.0, *[2.0] * MOST_RECENT):
-        figures.observe("wait_seconds", value)
-    lately = snapshots.take().lately["waitSeconds"]
-    assert (lately["count"], lately["max"]) == (MOST_RECENT + 1, 2.0)
-
-
-def test_nothing_is_lost_of_what_several_threads_observe(
-    registry: CollectorRegistry, snapshots: MetricsSnapshots
-) -> None:
-    figures = Metrics([Figure("wait_seconds", HISTOGRAM, "-")], registry)
-
-    def observe() -> None:
-        for _ in range(5_000):
-            figures.observe("wait_seconds", 1.0)
-
-    threads = [threading.Thread(target=observe) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        snapshots.take()
-    assert snapshots.take().figures["waitSeconds"] == {"count": 20_000, "sum": 20_000.0}
-
-
 # --- refusals in the log ----------------------------------------------------------------------
-
-
-def test_refusals_are_a_line_a_second_that_names_the_busiest(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    refusals = Refusals(logging.getLogger("frontdesk"), monotonic=clock)
-    refusals.note("401 signature is missing", "192.0.2.1")
-    assert len(caplog.messages) == 1, "the first one is told at once"
-    for _ in range(3):
-        refusals.note("401 signature is wrong", "192.0.2.2")
-    refusals.note("408 body did not arrive in time", "192.0.2.1")
-    refusals.tell_in_time()
-    assert len(caplog.messages) == 1
-    clock.now += 1
-    refusals.tell_in_time()
-    refusals.tell_in_time()
-    assert caplog.messages[1:] == [
-        'refused requests=4 reasons="401 signature is wrong (3), '
-        '408 body did not arrive in time (1)" busiest="192.0.2.2 (3), 192.0.2.1 (1)"'
-    ]
-    clock.now += 1
-    refusals.note("401 signature is missing", "192.0.2.1")
-    assert len(caplog.messages) == 3
 
 
 def test_refusals_of_any_number_of_addresses_take_bounded_memory(

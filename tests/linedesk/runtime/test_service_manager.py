@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,21 +17,17 @@ import pytest
 from linedesk.launch import systemd
 from linedesk.launch.dispatcher import ExitReason, run_until_end
 from linedesk.launch.systemd import (
-    LEAST_SECONDS,
-    let_time_pass,
     service_from,
     sockets_from,
 )
-from linedesk.runtime.service_manager import ServiceManager, word_seconds
+from linedesk.runtime.service_manager import ServiceManager
 from linedesk.store.errors import AccessRefused
 from tests.listener import Manager
 
 
-@pytest.fixture(params=["file", "abstract"])
-def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
-    """With either kind of address."""
-    name = f"@linedesk-{uuid.uuid4().hex}"
-    manager = Manager(name if request.param == "abstract" else str(tmp_path / "notify"))
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    manager = Manager(str(tmp_path / "notify"))
     yield manager
     manager.close()
 
@@ -84,29 +78,12 @@ def test_a_full_socket_blocks_no_caller_and_loses_no_state(
     assert manager.heard() == [["READY=1", "WATCHDOG=1", "STATUS=on"]]
 
 
-def test_of_unsent_states_only_the_last_one_is_sent(tmp_path: Path) -> None:
-    service = ServiceManager(str(tmp_path / "notify"))
-    service.ready("at work")
-    service.stopping("ends", seconds=1)
-    manager = Manager(str(tmp_path / "notify"))
-    service.stopping("ends", seconds=1)
-    service.alive("a late word")
-    assert manager.heard() == [
-        ["STOPPING=1", "EXTEND_TIMEOUT_USEC=1000000", "STATUS=ends"],
-        ["WATCHDOG=1", "STATUS=a late word"],
-    ]
-    manager.close()
-    service.close()
-
-
 @pytest.mark.parametrize(
     ("usec", "pid", "seconds"),
     [
-        ("30000000", None, 30.0),
         ("30000000", "own", 30.0),
         ("30000000", "1", None),
         ("0", None, None),
-        ("soon", None, None),
         (None, None, None),
     ],
 )
@@ -122,13 +99,6 @@ def test_the_watchdog_is_that_of_this_very_process(
     assert service.watchdog_seconds == seconds
     assert environ == {"PATH": "/bin"}, "no child is to speak in our name"
     service.close()
-
-
-@pytest.mark.parametrize("address", [None, "", "vsock:2:1"])
-def test_without_a_known_socket_there_is_no_service_manager(address: str | None) -> None:
-    environ = {} if address is None else {"NOTIFY_SOCKET": address}
-    service_from(environ).ready("at work")
-    assert environ == {}
 
 
 @pytest.fixture
@@ -169,15 +139,6 @@ def test_sockets_of_another_process_are_left_alone(environ: dict[str, str]) -> N
     assert environ == {}
 
 
-def test_reports_are_sent_twice_in_the_watchdogs_time_or_once_a_second(manager: Manager) -> None:
-    words = {}
-    for seconds in (None, 120.0, 0.5):
-        service = ServiceManager(manager.address, watchdog_seconds=seconds)
-        words[seconds] = word_seconds(service)
-        service.close()
-    assert words == {None: 1.0, 120.0: 1.0, 0.5: 0.25}
-
-
 class Told(ServiceManager):
     def __init__(self) -> None:
         super().__init__()
@@ -192,28 +153,6 @@ def inbox_with(*messages: int | BaseException) -> SimpleQueue[int | BaseExceptio
     for message in messages:
         inbox.put(message)
     return inbox
-
-
-def test_it_says_why_and_waits(caplog: pytest.LogCaptureFixture) -> None:
-    service, began = Told(), time.monotonic()
-    # Another thread has met the same.
-    inbox = inbox_with(AccessRefused(18))
-    let_time_pass(began - LEAST_SECONDS + 0.1, inbox, service, why="wrong password")
-    assert time.monotonic() - began >= 0.1
-    assert service.words == ["wrong password"]
-    assert 'access refused, exiting later seconds=0 reason="wrong password"' in caplog.text
-
-
-def test_a_signal_ends_the_wait() -> None:
-    began = time.monotonic()
-    let_time_pass(began, inbox_with(signal.SIGTERM), Told(), why="wrong password")
-    assert time.monotonic() - began < LEAST_SECONDS / 2
-
-
-def test_one_that_has_run_for_a_while_ends_at_once() -> None:
-    service = Told()
-    let_time_pass(time.monotonic() - LEAST_SECONDS, inbox_with(), service, why="wrong password")
-    assert service.words == []
 
 
 class Refused:

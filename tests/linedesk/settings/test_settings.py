@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from linedesk.settings import sources
 from linedesk.settings.errors import SettingsError
@@ -15,108 +14,46 @@ SECRET = "8c570fa6dd201bb328f1c1eac23a96d8"
 NEW_SECRET = "0123456789abcdef0123456789ABCDEF"
 TOKEN = "token+with/signs=="
 
+# A few for each kind of setting.
 BAD = [
-    (
-        "LINE_CHANNEL_SECRET",
-        ["two words", "any", SECRET[1:], f"{SECRET}0", SECRET.replace("8c", "8,c"), f"{SECRET},x"],
-    ),
-    ("DISPATCHER_WORKERS", ["remote", "rabbitmq"]),
-    (
-        "AMQP_URL",
-        [
-            "127.0.0.1:5672",
-            "http://127.0.0.1",
-            "amqp://",
-            "amqp://h:99999/",
-            "amqp://h/a/b",
-            "amqp://h/?a=b",
-            ",",
-        ],
-    ),
-    ("WORKER_THREADS", ["0", "1001", "two"]),
-    ("WORKER_METRICS_PORT", ["0", "65536", "http"]),
+    ("LINE_CHANNEL_SECRET", ["two words", SECRET[1:], f"{SECRET}0", f"{SECRET},x"]),
     ("LINE_CHANNEL_ACCESS_TOKEN", ["two words", "line\nend", "トークン"]),
+    ("LINE_CHANNEL", ["a/b", "x" * 33, "本店"]),
+    ("LINE_ACCESS_INTERVAL_MS", ["-1", "60001", "1.5", "100ms", "nan", "true"]),
     (
         "LINE_API_BASE",
         [
             "api.line.me",
             "ftp://api.line.me",
-            "https://",
             "https://user:word@api.line.me",
             "https://api.line.me?x=1",
-            "https://api.line.me#x",
             "http://127.0.0.1:99999",
-            "http://127.0.0.1:0",
-            "http://a b",
             "http://[::1",
         ],
     ),
-    ("LINE_API_DATA_BASE", ["api-data.line.me", "file:///etc/passwd"]),
-    ("LINE_ACCESS_INTERVAL_MS", ["-1", "60001", "1.5", "100ms", "nan", "true"]),
-    ("LINE_CONCURRENCY", ["0", "501", "many"]),
-    ("LINE_CHANNEL", ["a/b", "two words", "x" * 33, "本店"]),
-    ("REPLY_UNKNOWN", ["PUSH", "keep"]),
-    ("LATE_REPLIES_A_DAY", ["-1", "few"]),
-    ("LOADING_ANIMATION", ["sometimes", "2"]),
-    ("SLOW_ANSWERS", ["BUTTON", "reply"]),
+    ("AMQP_URL", ["127.0.0.1:5672", "http://127.0.0.1", "amqp://h/a/b", "amqp://h/?a=b", ","]),
     (
         "MONGODB_URI",
         [
             "localhost:27017",
-            "mongodb://",
             "mongodb+srv://",
-            "mongodb://127.0.0.1:99999/",
             "mongodb://user:pa@ss@127.0.0.1/",
             "mongodb://127.0.0.1/?nosuchoption=1",
             "mongodb://127.0.0.1/?readConcernLevel=majority&w=-1",
-            "Embedded",
         ],
     ),
-    ("MONGODB_DATABASE", ["a.b", "a/b", "a b", "$x", "x" * 64, "admin", "local", "config"]),
-    ("FRONTDESK_HOST", []),
-    ("FRONTDESK_PORT", ["0", "65536", "-1", "http", "80.5"]),
-    ("FRONTDESK_PATH", ["callback", "/a b", "/a?b", "/a#b", "/フック", "/healthz", "/readyz"]),
-    ("SPOOL_PATH", []),
-    ("SPOOL_MAX_MB", ["0", "1048577", "1GB"]),
-    ("MAX_BODY_KB", ["0", "8193", "1MB"]),
-    ("DISPATCHER_THREADS", ["1", "0", "-3", "1001", "twenty"]),
-    ("DISPATCHER_FEED", ["tail", "ChangeStream"]),
-    ("HANDLER_TRIES", ["0", "101", "three"]),
-    ("DEAD_LETTER_DAYS", ["7", "36501", "1.5", "never"]),
-    ("AUDIT_DAYS", ["7", "36501", "1.5", "never"]),
-    ("HANDLER_LIMIT_SECONDS", ["0", "-1", "3601", "nan", "inf", "60s"]),
-    ("DRAIN_SECONDS", ["0", "-1", "3601", "nan", "inf", "soon"]),
-    ("METRICS_HOST", []),
-    ("FRONTDESK_METRICS_PORT", ["0", "65536", "metrics"]),
-    ("DISPATCHER_METRICS_PORT", ["0", "65536", "metrics"]),
-    ("CONSOLE_HOST", []),
-    ("CONSOLE_PORT", ["0", "65536", "http"]),
-    ("CONSOLE_URL", ["desk.example", "https://", "https://desk.example/?a=1"]),
+    ("MONGODB_DATABASE", ["a.b", "a/b", "$x", "x" * 64, "admin"]),
+    ("FRONTDESK_PORT", ["0", "65536", "http"]),
+    ("FRONTDESK_PATH", ["callback", "/a?b", "/フック", "/healthz"]),
+    ("HANDLER_LIMIT_SECONDS", ["0", "3601", "nan", "inf", "60s"]),
+    ("SLOW_ANSWERS", ["BUTTON", "reply"]),
+    ("LOADING_ANIMATION", ["sometimes", "2"]),
+    ("CONSOLE_URL", ["desk.example", "https://desk.example/?a=1"]),
     ("CONSOLE_PASSWORD", ["eleven-long", "has a blank in it"]),
-    ("CONSOLE_TOKEN", ["eleven-long", "has a blank in it"]),
-    ("CONSOLE_TEXT", ["maybe", "2"]),
-    ("LOG_LEVEL", ["loud", "critical", "10"]),
     ("BOT_SETTINGS", ["timezone", "again_seconds=5, loud", "a=1, a=2"]),
     ("BOT_SECRETS", ["KEY", "KEY=short", "A B=abcdef", "A=abcdef\nA=abcdef"]),
-    (
-        "SIM_CLOCK",
-        [
-            "http://127.0.0.1:9000/sim/clock?after=0",
-            "/sim/clock",
-        ],
-    ),
-    (
-        "BOT",
-        [
-            "linedesk.bots.parrot",
-            ":bot",
-            "linedesk.bots.parrot:",
-            "linedesk/bots/parrot.py:bot",
-            "a:b:c",
-            "a..b:c",
-            "1a:b",
-        ],
-    ),
+    ("SIM_CLOCK", ["http://127.0.0.1:9000/sim/clock?after=0", "/sim/clock"]),
+    ("BOT", ["linedesk.bots.parrot", ":bot", "linedesk/bots/parrot.py:bot", "1a:b"]),
 ]
 
 
@@ -129,63 +66,6 @@ def refusal(environ: dict[str, str], config_path: Path | None = None) -> str:
 @pytest.mark.parametrize("path", ["/nowhere/at/all.pem", "/" + "x" * 300, "/etc"])
 def test_a_file_that_cannot_be_read_is_a_wrong_setting(path: str) -> None:
     assert refusal({"FRONTDESK_TLS_KEY": path}).startswith("FRONTDESK_TLS_KEY must be a file")
-
-
-def test_defaults_are_those_of_the_documentation() -> None:
-    settings = load_settings({})
-    assert settings.model_dump(mode="json") == {
-        "line_channel_secret": [],
-        "line_channel_access_token": None,
-        "line_api_base": "https://api.line.me",
-        "line_api_data_base": "https://api-data.line.me",
-        "line_access_interval_ms": 100,
-        "line_concurrency": 1,
-        "line_channel": "main",
-        "reply_unknown": "push",
-        "late_replies_a_day": 20,
-        "loading_animation": True,
-        "slow_answers": "push",
-        "mongodb_uri": "mongodb://127.0.0.1:27017/?replicaSet=rs0",
-        "mongodb_database": "line_bot",
-        "frontdesk_host": "127.0.0.1",
-        "frontdesk_port": 8000,
-        "frontdesk_path": "/callback",
-        "frontdesk_tls_cert": None,
-        "frontdesk_tls_key": None,
-        "spool_path": "/var/lib/linedesk/spool.db",
-        "spool_max_mb": 1024,
-        "max_body_kb": 1024,
-        "dispatcher_threads": 20,
-        "dispatcher_workers": "local",
-        "amqp_url": None,
-        "worker_threads": 20,
-        "dispatcher_feed": "changestream",
-        "handler_tries": 3,
-        "handler_limit_seconds": 60.0,
-        "dead_letter_days": 90,
-        "audit_days": 400,
-        "drain_seconds": 20.0,
-        "bot": "linedesk.bots.parrot:bot",
-        "bot_settings": {},
-        "bot_secrets": {},
-        "sim_clock": None,
-        "metrics_host": "127.0.0.1",
-        "frontdesk_metrics_port": None,
-        "dispatcher_metrics_port": None,
-        "worker_metrics_port": None,
-        "console_host": "127.0.0.1",
-        "console_port": 8010,
-        "console_url": None,
-        "console_password": None,
-        "console_token": None,
-        "console_text": False,
-        "log_level": "info",
-    }
-
-
-def test_every_setting_is_in_the_table_of_wrong_values() -> None:
-    files = {"FRONTDESK_TLS_CERT", "FRONTDESK_TLS_KEY"}
-    assert {name for name, _ in BAD} | files == {name.upper() for name in Settings.model_fields}
 
 
 @pytest.mark.parametrize(
@@ -201,11 +81,9 @@ def test_a_wrong_value_is_refused_with_its_name_and_rule(name: str, value: str) 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("LINE_CHANNEL_SECRET", "hunter2 hunter2"),
         ("LINE_CHANNEL_SECRET", f"{SECRET},hunter2\n"),
         ("LINE_CHANNEL_ACCESS_TOKEN", "hunter2 hunter2"),
         ("MONGODB_URI", "mongodb://user:hunter2/hunter2@127.0.0.1/"),
-        ("MONGODB_URI", "mongodb://user:hunter2@hunter2@127.0.0.1/"),
         ("MONGODB_URI", "user:hunter2@127.0.0.1"),
     ],
 )
@@ -238,19 +116,6 @@ def test_certificate_and_key_come_together(given: str, tmp_path: Path) -> None:
     assert "set both FRONTDESK_TLS_CERT and FRONTDESK_TLS_KEY" in refusal({given: str(file)})
 
 
-@pytest.mark.parametrize("name", ["FRONTDESK_TLS_CERT", "FRONTDESK_TLS_KEY"])
-def test_a_certificate_or_key_that_cannot_be_read_is_refused(name: str, tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing.pem"):
-        assert refusal({name: str(path)}).startswith(f"{name} must be a file that this user can")
-
-
-def test_certificate_and_key_are_paths(tmp_path: Path) -> None:
-    file = tmp_path / "both.pem"
-    file.touch()
-    environ = {"FRONTDESK_TLS_CERT": str(file), "FRONTDESK_TLS_KEY": str(file)}
-    assert load_settings(environ).frontdesk_tls_cert == file
-
-
 def test_several_secrets_are_split_at_commas_newest_first() -> None:
     settings = load_settings({"LINE_CHANNEL_SECRET": f" {NEW_SECRET} , {SECRET},"})
     assert settings.channel_secrets == (NEW_SECRET, SECRET)
@@ -261,12 +126,8 @@ def test_several_secrets_are_split_at_commas_newest_first() -> None:
     [
         ("LINE_API_BASE", "http://127.0.0.1:9000/", "http://127.0.0.1:9000"),
         ("LINE_ACCESS_INTERVAL_MS", "0", 0),
-        ("LOADING_ANIMATION", "false", False),
-        ("SLOW_ANSWERS", "button", "button"),
         ("LOG_LEVEL", "DEBUG", "debug"),
         ("FRONTDESK_HOST", "::", "::"),
-        ("FRONTDESK_HOST", "0.0.0.0", "0.0.0.0"),
-        ("FRONTDESK_HOST", "localhost", "localhost"),
         ("FRONTDESK_PATH", "/", "/"),
         ("MONGODB_URI", "embedded", "embedded"),
         ("MONGODB_URI", "mongodb+srv://cluster.example", "mongodb+srv://cluster.example"),
@@ -293,11 +154,6 @@ def test_nothing_secret_shows_in_repr() -> None:
     for text in (repr(settings), str(settings)):
         assert not any(secret in text for secret in settings.secret_values)
     assert {SECRET, TOKEN, "p%40ssword", "p@ssword"} <= set(settings.secret_values)
-
-
-def test_settings_do_not_change() -> None:
-    with pytest.raises(ValidationError):
-        load_settings({}).frontdesk_port = 1
 
 
 def test_the_environment_overrides_credentials_and_these_the_file(tmp_path: Path) -> None:
@@ -356,10 +212,6 @@ def test_a_bad_file_is_refused(content: bytes, words: str, tmp_path: Path) -> No
     config = tmp_path / "line.toml"
     config.write_bytes(content)
     assert words in refusal({}, config)
-
-
-def test_a_missing_file_is_refused_by_path(tmp_path: Path) -> None:
-    assert refusal({}, tmp_path / "no.toml").startswith(f"{tmp_path}/no.toml cannot be read: No")
 
 
 def test_a_missing_value_is_refused_by_name_where_it_is_needed() -> None:

@@ -19,24 +19,6 @@ def test_it_means_the_same_afterwards(text: str) -> None:
         assert parse_uri(str(Uri.parse(text))) == parse_uri(text)
 
 
-def test_a_password_shows_in_no_repr() -> None:
-    uri = Uri.parse(FULL)
-    assert uri.password == "p@ss:word/"
-    assert "p@ss" not in repr(uri)
-
-
-@pytest.mark.parametrize(
-    ("text", "source"),
-    [
-        (PLAIN, "admin"),
-        (FULL, "line_bot"),
-        ("mongodb://u:p@h/line_bot?authsource=users", "users"),
-    ],
-)
-def test_the_user_has_its_authentication_database(text: str, source: str) -> None:
-    assert Uri.parse(text).source == source
-
-
 def test_another_user_for_the_same_servers() -> None:
     uri = Uri.parse(f"{FULL}&authMechanism=SCRAM-SHA-1").with_user("me", "a/b", source="users")
     found = parse_uri(str(uri))
@@ -59,11 +41,6 @@ def test_another_user_for_the_same_servers() -> None:
 )
 def test_whether_two_name_the_same_servers(one: str, other: str, same: bool) -> None:
     assert (Uri.parse(one).servers == Uri.parse(other).servers) is same
-
-
-def test_a_uri_without_a_user() -> None:
-    uri = Uri.parse("mongodb://u:p@h/?authSource=admin&replicaSet=rs0").without_user()
-    assert str(uri) == "mongodb://h/?replicaSet=rs0"
 
 
 def test_one_server_alone_for_the_same_user() -> None:

@@ -14,7 +14,7 @@ from linedesk.setup.private_mongod import EmbeddedMongod, find_mongod, free_port
 from linedesk.store.client import connect
 from linedesk.store.documents import Document, make_document
 from tests.linedesk.store.lagging import LaggingSet, lagging_set
-from tests.servers import data_folder, throwaway_mongod
+from tests.servers import data_folder
 from tests.waiting import eventually
 
 MakeDocument = Callable[..., Document]
@@ -64,10 +64,3 @@ def raw_mongod(mongod: EmbeddedMongod) -> Iterator[Callable[..., str]]:
         for process in started:
             process.kill()
             process.wait(10)
-
-
-@pytest.fixture
-def own_mongod(mongod: EmbeddedMongod) -> Iterator[EmbeddedMongod]:
-    """A server of the test's own, to be stopped under it."""
-    with throwaway_mongod() as server:
-        yield server

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pymongo.database import Database
-from pymongo.errors import DuplicateKeyError
 
 from linedesk.setup import collections
-from linedesk.setup import neighbours as repair
 from linedesk.setup.collections import create_collections
-from linedesk.setup.neighbours import CAPPED_BYTES, WEEK_SECONDS, Neighbours, wrong_neighbours
-from linedesk.store.client import Client, connect
+from linedesk.setup.neighbours import CAPPED_BYTES, Neighbours, wrong_neighbours
+from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE, check_recvq
 from linedesk.store.documents import Document
-from linedesk.store.errors import StoreUnavailable, WrongCollection
+from linedesk.store.errors import WrongCollection
 from linedesk.store.insert import insert_documents
 from linedesk.store.records.conversations import FORMER_NAMES
 from tests.waiting import eventually
@@ -44,30 +42,6 @@ def empty(client: Client) -> Iterator[Database[Document]]:
 
 def create(database: Database[Document]) -> dict[str, str]:
     return create_collections(database, capped_bytes=MEGABYTE)
-
-
-def test_all_collections_are_made_and_named(empty: Database[Document]) -> None:
-    assert set(create(empty)) == ALL
-    assert set(empty.list_collection_names()) == ALL
-    options = empty["recvq"].options()
-    assert (options["capped"], options["size"]) == (True, MEGABYTE)
-    assert empty["calls"].options()["capped"] is True
-
-
-def test_the_indexes_are_those_of_the_design(empty: Database[Document]) -> None:
-    create(empty)
-    recvq = empty["recvq"].index_information()["eventId"]
-    assert recvq["unique"] is True
-    assert recvq["partialFilterExpression"] == {"eventId": {"$exists": True}}
-    outboxes = empty["conversations"].index_information()
-    assert outboxes["outbox"]["key"] == [("at", 1)]
-    assert outboxes["outbox"]["partialFilterExpression"] == {"outbox": {"$gt": {}}}
-    assert outboxes["answers"]["partialFilterExpression"] == {"answers": {"$gt": {}}}
-    by_key = empty["held"].index_information()["channel_key_n"]["key"]
-    assert by_key == [("channel", 1), ("key", 1), ("n", 1)]
-    schedule = empty["schedule"].index_information()
-    assert schedule["runAt"]["key"] == [("runAt", 1)]
-    assert schedule["endedAt"]["expireAfterSeconds"] == WEEK_SECONDS
 
 
 def test_a_second_run_makes_nothing_and_keeps_everything(empty: Database[Document]) -> None:
@@ -121,25 +95,6 @@ def test_a_conflicting_index_is_named_and_not_changed(
     assert list(wrong_neighbours(empty)) == ["schedule's index runAt"]
 
 
-def test_a_collection_dropped_during_a_check_is_made_by_a_later_one(
-    empty: Database[Document], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create(empty)
-    empty.drop_collection("held")
-    neighbours, create_all = Neighbours(empty), repair.create_neighbours
-
-    def dropped_again(database: Database[Document]) -> None:
-        create_all(database)
-        monkeypatch.setattr(repair, "create_neighbours", create_all)
-        database.drop_collection("calls")
-        database["calls"].insert_one({})
-
-    monkeypatch.setattr(repair, "create_neighbours", dropped_again)
-    neighbours.look()
-    neighbours.look()
-    assert list(wrong_neighbours(empty)) == []
-
-
 def test_many_at_once_make_one_set(empty: Database[Document]) -> None:
     with ThreadPoolExecutor(8) as threads:
         made = list(threads.map(lambda _: create(empty), range(8)))
@@ -169,19 +124,6 @@ def come_back(database: Database[Document], *names: str) -> None:
 
 def ids(database: Database[Document]) -> list[Any]:
     return [row["_id"] for row in database["recvq"].find().sort("$natural", 1)]
-
-
-def test_a_recvq_that_came_back_by_an_insert_keeps_its_documents_in_order(
-    empty: Database[Document],
-) -> None:
-    create(empty)
-    come_back(empty, *(f"e{n}" for n in range(9)))
-    with pytest.raises(WrongCollection, match=r"not capped: run `linedesk init`"):
-        check_recvq(empty)
-    assert create(empty) == {"recvq": "capped again"}
-    assert ids(empty) == list(range(99, 90, -1))
-    assert empty["recvq"].options()["size"] == MEGABYTE
-    check_recvq(empty)
 
 
 def test_a_recvq_that_grew_beyond_its_size_loses_nothing(empty: Database[Document]) -> None:
@@ -218,32 +160,6 @@ def test_of_several_with_one_event_id_the_oldest_stays_however_often_a_run_is_ki
     assert ids(empty) == [99, 98, 96]
 
 
-def test_an_insert_between_two_looks_may_make_it_first(
-    empty: Database[Document], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """recvq was missing, and a front desk's insert makes it just before."""
-    make, is_late = collections.create, []
-
-    def come_too_late(database: Database[Document], name: str, size: int | None) -> None:
-        if name == "recvq" and not is_late:
-            is_late.append(True)
-            database["recvq"].insert_one(event(1, "a"))
-        make(database, name, size)
-
-    monkeypatch.setattr(collections, "create", come_too_late)
-    create(empty)
-    check_recvq(empty)
-    assert ids(empty) == [1]
-
-
-def test_an_index_of_its_name_that_is_not_unique_is_replaced(empty: Database[Document]) -> None:
-    create(empty)
-    empty["recvq"].drop_index("eventId")
-    empty["recvq"].create_index("eventId", name="eventId")
-    create(empty)
-    check_recvq(empty)
-
-
 def test_writers_that_insert_while_recvq_is_made_again_lose_nothing(
     empty: Database[Document],
 ) -> None:
@@ -278,52 +194,35 @@ def test_writers_that_insert_while_recvq_is_made_again_lose_nothing(
     assert set(names) == stored[0] | stored[1]
 
 
-def test_a_recvq_as_it_should_be_passes(empty: Database[Document]) -> None:
-    create(empty)
-    check_recvq(empty)
+def uncapped(database: Database[Document]) -> None:
+    database.create_collection("recvq")
 
 
-def test_a_missing_recvq_is_named(empty: Database[Document]) -> None:
-    with pytest.raises(WrongCollection, match=r"does not exist.*linedesk init"):
+def without_index(database: Database[Document]) -> None:
+    create(database)
+    database["recvq"].drop_index("eventId")
+
+
+def with_an_index_that_is_not_unique(database: Database[Document]) -> None:
+    database.create_collection("recvq", capped=True, size=MEGABYTE)
+    database["recvq"].create_index("eventId", name="eventId")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda database: None, r"does not exist.*linedesk init"),
+        (uncapped, r"not capped: run `linedesk init`"),
+        (without_index, "lacks its unique index"),
+        (with_an_index_that_is_not_unique, "lacks its unique index"),
+    ],
+)
+def test_a_recvq_that_is_not_as_it_must_be_is_named(
+    empty: Database[Document], make: Callable[[Database[Document]], object], words: str
+) -> None:
+    make(empty)
+    with pytest.raises(WrongCollection, match=words):
         check_recvq(empty)
-
-
-def test_an_uncapped_recvq_is_named(empty: Database[Document]) -> None:
-    empty.create_collection("recvq")
-    with pytest.raises(WrongCollection, match="not capped"):
-        check_recvq(empty)
-
-
-def test_a_recvq_without_its_index_is_named(empty: Database[Document]) -> None:
-    create(empty)
-    empty["recvq"].drop_index("eventId")
-    with pytest.raises(WrongCollection, match="lacks its unique index"):
-        check_recvq(empty)
-
-
-def test_a_recvq_whose_index_is_not_unique_is_named(empty: Database[Document]) -> None:
-    empty.create_collection("recvq", capped=True, size=MEGABYTE)
-    empty["recvq"].create_index("eventId", name="eventId")
-    with pytest.raises(WrongCollection, match="lacks its unique index"):
-        check_recvq(empty)
-
-
-def test_two_documents_without_an_event_id_do_not_collide(empty: Database[Document]) -> None:
-    create(empty)
-    empty["recvq"].insert_many([{"at": datetime.now(UTC)}, {"at": datetime.now(UTC)}])
-    empty["recvq"].insert_one({"eventId": "e1"})
-    with pytest.raises(DuplicateKeyError):
-        empty["recvq"].insert_one({"eventId": "e1"})
-
-
-def test_a_server_that_is_away_is_unavailable() -> None:
-    with connect(
-        "mongodb://127.0.0.1:1/", app_name="tests", server_selection_seconds=0.1
-    ) as client:
-        with pytest.raises(StoreUnavailable):
-            create(client.nowhere)
-        with pytest.raises(StoreUnavailable):
-            check_recvq(client.nowhere)
 
 
 def test_epochs_continue_above_a_progress_that_outlived_the_leases(

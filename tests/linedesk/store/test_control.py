@@ -76,26 +76,6 @@ def test_a_pause_covers_its_conversations_and_no_other() -> None:
 # Writing.
 
 
-def test_a_pause_is_there_until_it_is_resumed(database: Database[Document]) -> None:
-    control = OperatorControl(database)
-    assert control.pause(Scope("main", "U1"), by="hanako", why="spam")
-    assert not control.pause(Scope("main", "U1"), by="taro")
-    assert control.pause(Scope(), by="taro")
-    (everything, one) = control.read().rows
-    assert (everything.scope, one.scope) == (Scope(), Scope("main", "U1"))
-    assert (one.by, one.why) == ("hanako", "spam")
-    assert one.at is not None
-    assert not control.resume(Scope("main"))
-    assert control.resume(Scope("main", "U1"))
-    assert not control.resume(Scope("main", "U1"))
-    assert control.read().rows == (everything,)
-
-
-def test_a_row_typed_in_a_shell_counts_if_it_is_whole(database: Database[Document]) -> None:
-    database[CONTROL].insert_one(dict(WHOLE))
-    assert OperatorControl(database).read() == Pauses((Pause(Scope("main")),))
-
-
 HALF: list[Document] = [
     {"act": "pause", "channel": "main", "key": None},
     {**WHOLE, "act": "paus"},
@@ -132,12 +112,6 @@ def test_incomplete_rows_are_ignored_and_logged_once(
         control.orders()
 
 
-def test_a_pause_takes_the_place_of_half_a_row(database: Database[Document]) -> None:
-    database[CONTROL].insert_one({"_id": "pause/main"})
-    assert OperatorControl(database).pause(Scope("main"), by="taro")
-    assert OperatorControl(database).read().covers("main", "U1")
-
-
 def test_a_date_beyond_reason_is_no_error(database: Database[Document]) -> None:
     far = bson.DatetimeMS(10**17)
     database[CONTROL].insert_one({**WHOLE, "at": far})
@@ -148,19 +122,6 @@ def test_a_date_beyond_reason_is_no_error(database: Database[Document]) -> None:
 
 
 # Releases.
-
-
-def test_a_release_is_open_until_it_is_settled(database: Database[Document]) -> None:
-    control = OperatorControl(database)
-    release = control.release("main", "U1", {"eventId": "E1"}, by="taro")
-    assert control.orders().releases == (release,)
-    assert control.outcome_of(release) is None
-    control.finish(release, "the event E1 is a dead letter")
-    assert control.orders().releases == ()
-    assert control.outcome_of(release) == "the event E1 is a dead letter"
-    # A dispatcher that was frozen comes too late.
-    control.finish(release, NOTHING_STUCK)
-    assert control.outcome_of(release) == "the event E1 is a dead letter"
 
 
 def test_a_release_takes_the_place_of_an_earlier_one(database: Database[Document]) -> None:

@@ -6,13 +6,11 @@ import copy
 from datetime import UTC, datetime
 from typing import Any
 
-import bson
 import pytest
-from bson import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linedesk.store.documents import conversation_id, key_of, make_document, name_of
+from linedesk.store.documents import key_of, make_document, name_of
 
 NOON = datetime(2026, 4, 1, 12, tzinfo=UTC)
 
@@ -49,41 +47,12 @@ def test_an_event_without_source_is_its_own_key() -> None:
     assert nameless["key"] == str(nameless["_id"])
 
 
-def test_a_document_reads_in_the_shell_as_designed() -> None:
-    event = {"type": "message", "webhookEventId": "e1", "source": USER}
-    document = make_document(event, channel="main", accept_time=NOON)
-    assert list(document) == ["_id", "eventId", "channel", "key", "acceptTime", "event"]
-    assert isinstance(document.pop("_id"), ObjectId)
-    assert document == {
-        "eventId": "e1",
-        "channel": "main",
-        "key": "U1",
-        "acceptTime": NOON,
-        "event": event,
-    }
-
-
 @pytest.mark.parametrize("event_id", [None, "", 5, ["e1"], {"a": 1}, False])
 def test_an_event_id_that_is_no_text_is_left_out(event_id: object) -> None:
     event = {"webhookEventId": event_id, "source": USER}
     document = make_document(event, channel="main", accept_time=NOON)
     assert "eventId" not in document
     assert name_of(document) == str(document["_id"])
-
-
-def test_the_event_id_names_a_document() -> None:
-    document = make_document({"webhookEventId": "e1"}, channel="main", accept_time=NOON)
-    assert name_of(document) == "e1"
-
-
-def test_every_document_gets_an_id_of_its_own() -> None:
-    made = [make_document({}, channel="main", accept_time=NOON) for _ in range(100)]
-    assert len({document["_id"] for document in made}) == 100
-
-
-def test_a_conversation_is_named_by_channel_and_key() -> None:
-    document = make_document({"source": GROUP}, channel="second", accept_time=NOON)
-    assert conversation_id(document) == "second/C1"
 
 
 json_values = st.recursive(
@@ -106,10 +75,3 @@ def test_whatever_came_is_kept_untouched_under_a_key_that_is_a_text(event: dict[
     assert repr(document["event"]) == repr(before)
     assert isinstance(document["key"], str)
     assert document["key"]
-
-
-@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=200))
-def test_texts_of_every_script_come_back_from_bson_as_they_were(text: str) -> None:
-    event = {"message": {"text": text}}
-    document = make_document(event, channel="main", accept_time=NOON)
-    assert bson.decode(bson.encode(document))["event"] == event

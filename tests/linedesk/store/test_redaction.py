@@ -7,17 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pymongo import ReadPreference
 from pymongo.database import Database
 
-from linedesk.setup.collections import create_collections
-from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, make_document
 from linedesk.store.redaction import emptying, message_id_of, redacted, unsent_id_of
-from tests.linedesk.store.lagging import LaggingSet
-from tests.waiting import eventually
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
 SECRET = "ひみつのことば"
@@ -65,19 +58,6 @@ def test_nothing_of_the_content_is_left_and_all_that_names_the_event_is(
     }
 
 
-@given(
-    message=st.recursive(
-        st.none() | st.integers() | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    )
-)
-def test_a_message_of_any_shape_keeps_a_textual_type_and_id_only(message: Any) -> None:
-    document = {"_id": 1, "event": {"type": "message", "message": message}}
-    left = redacted(document)["event"]["message"]
-    assert left.keys() <= {"type", "id"}
-    assert all(isinstance(value, str) for value in left.values())
-
-
 def test_messages_and_unsends_are_matched_by_their_ids() -> None:
     unsend = {"event": {"type": "unsend", "unsend": {"messageId": "42"}}}
     assert (message_id_of(a_message()), unsent_id_of(a_message())) == ("42", None)
@@ -98,27 +78,3 @@ def test_an_emptied_document_keeps_names_that_mongodb_takes_in_an_insert_only(
     database[RECVQ].update_one({"_id": document["_id"]}, {"$set": emptying(document)})
 
     assert database[RECVQ].find_one({"_id": document["_id"]}) == redacted(document)
-
-
-def test_three_nodes_empty_a_document_of_the_capped_collection(lagging: LaggingSet) -> None:
-    database = lagging.client["test_redact"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    document = a_message(type="text", text=SECRET)
-    database[RECVQ].insert_one(document)
-
-    database[RECVQ].update_one({"_id": document["_id"]}, {"$set": emptying(document)})
-
-    secondary = database[RECVQ].with_options(read_preference=ReadPreference.SECONDARY)
-    eventually(lambda: secondary.find_one() == redacted(document))
-    lagging.client.drop_database(database.name)
-
-
-def test_the_message_is_found_by_an_index(database: Database[Any]) -> None:
-    documents = [a_message(type="text", text=str(n)) for n in range(100)]
-    for n, document in enumerate(documents):
-        document["eventId"], document["event"]["message"]["id"] = f"E{n}", str(n)
-    database[RECVQ].insert_many(documents)
-
-    plan = database[RECVQ].find({"event.message.id": "50", "key": "U1"}).explain()
-
-    assert plan["executionStats"]["totalDocsExamined"] == 1

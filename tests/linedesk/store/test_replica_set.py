@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from pymongo.uri_parser import parse_uri
 
-from linedesk.setup import replica_set
-from linedesk.setup.replica_set import _servers, add_members, by_loopback, ensure_replica_set
-from linedesk.setup.uri import Uri
+from linedesk.setup.replica_set import add_members, ensure_replica_set
 from linedesk.store.client import Client, connect
 from linedesk.store.errors import NotReplicaSet, StoreUnavailable
 from linedesk.store.replica_set import require_replica_set
@@ -40,27 +35,6 @@ def test_a_standalone_server_is_refused_with_instructions(standalone: str) -> No
         ensure_replica_set(uri)
 
 
-def test_a_server_that_is_away_is_no_standalone() -> None:
-    uri = "mongodb://127.0.0.1:1/?replicaSet=rs0"
-    with (
-        connect(uri, app_name="tests", server_selection_seconds=0.3) as client,
-        pytest.raises(StoreUnavailable),
-    ):
-        require_replica_set(client)
-
-
-@pytest.mark.parametrize(
-    ("text", "node"),
-    [
-        ("mongodb://a,b:2/?replicaSet=rs0", ("a", 27017)),
-        ("mongodb://u:p@[::1]:27018/", ("::1", 27018)),
-        ("mongodb://%2Ftmp%2Fmongodb-27017.sock/", ("/tmp/mongodb-27017.sock", None)),
-    ],
-)
-def test_the_first_server_alone_can_be_spoken_to(text: str, node: tuple[str, int | None]) -> None:
-    assert parse_uri(str(Uri.parse(text).at(_servers(text)[0])))["nodelist"] == [node]
-
-
 def test_a_replica_set_passes_and_is_left_as_it_is(client: Client, mongo_uri: str) -> None:
     require_replica_set(client)
     before = client.admin.command("replSetGetConfig")["config"]
@@ -80,28 +54,7 @@ def test_a_new_server_becomes_a_replica_set_under_its_own_name(
         assert client.admin.command("hello")["isWritablePrimary"] is True
 
 
-def test_a_set_whose_server_has_not_reported_its_name_yet_is_left_as_it_is(mongod: Any) -> None:
-    """As right after a restart: hello is still empty although the set exists."""
-    where = f"127.0.0.1:{mongod.port}"
-    with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as client:
-        before = client.admin.command("replSetGetConfig")["config"]
-        assert replica_set._initiate(client, f"mongodb://{where}/", where) == "rs0"
-        assert client.admin.command("replSetGetConfig")["config"] == before
-
-
-def test_a_set_without_a_primary_is_unavailable_in_time(raw_mongod: Callable[..., str]) -> None:
-    where = raw_mongod("--replSet", "rs0")
-    with connect(f"mongodb://{where}/", app_name="tests", directConnection=True) as client:
-        config = {"_id": "rs0", "members": [{"_id": 0, "host": where}]}
-        client.admin.command("replSetInitiate", config)
-        ensure_replica_set(f"mongodb://{where}/?replicaSet=rs0")
-        client.admin.command({"replSetStepDown": 60, "force": True})
-        began = time.monotonic()
-        with pytest.raises(StoreUnavailable, match="no primary"):
-            ensure_replica_set(f"mongodb://{where}/?replicaSet=rs0", wait_seconds=0.3)
-        assert time.monotonic() - began < 3
-
-
+@pytest.mark.long
 def test_every_server_of_the_uri_becomes_a_member_and_a_second_run_changes_nothing(
     raw_mongod: Callable[..., str],
 ) -> None:
@@ -119,6 +72,7 @@ def test_every_server_of_the_uri_becomes_a_member_and_a_second_run_changes_nothi
         assert add_members(client, other) == []
 
 
+@pytest.mark.long
 def test_no_second_set_is_made_while_a_server_that_may_be_a_member_is_away(
     raw_mongod: Callable[..., str],
 ) -> None:
@@ -127,15 +81,3 @@ def test_no_second_set_is_made_while_a_server_that_may_be_a_member_is_away(
         ensure_replica_set(f"mongodb://{empty},127.0.0.1:1/?replicaSet=rs0")
     with connect(f"mongodb://{empty}/", app_name="tests", directConnection=True) as client:
         assert "setName" not in client.admin.command("hello")
-
-
-def test_a_set_that_the_uri_does_not_name_whole_gets_no_members(
-    client: Client, raw_mongod: Callable[..., str]
-) -> None:
-    waiting = raw_mongod("--replSet", "rs0")
-    assert add_members(client, f"mongodb://{waiting}/?replicaSet=rs0") == []
-
-
-@pytest.mark.parametrize("host", ["192.0.2.1", "%2Ftmp%2Fa.sock"])
-def test_only_a_server_of_this_machine_has_a_way_around_by_loopback(host: str) -> None:
-    assert by_loopback(Uri.parse(f"mongodb://{host}/")) is None

@@ -15,37 +15,9 @@ def reading(after: int | None) -> Reading:
     return Reading(after, newest=[], shape=None)
 
 
-def test_without_a_last_finished_document_in_recvq_any_may_be_unread() -> None:
-    assert reading(None).behind is None
-
-
 def test_the_documents_just_before_the_last_finished_one_may_be_unread_too() -> None:
     assert reading(500).behind == 500 - ORDER_SLACK
     assert reading(10).behind == 0
-
-
-def test_it_closes_at_95_and_opens_below_90_percent() -> None:
-    def reach(percent: float) -> Reach:
-        return Reach(round(percent * MEGABYTE), 100 * MEGABYTE)
-
-    assert not reach(94.9).closes(closed=False)
-    assert reach(95).closes(closed=False)
-    assert reach(90).closes(closed=True)
-    assert not reach(89.9).closes(closed=True)
-
-
-def test_it_warns_at_80_and_again_only_after_it_fell_below_75_percent() -> None:
-    def reach(percent: float) -> Reach:
-        return Reach(round(percent * MEGABYTE), 100 * MEGABYTE)
-
-    assert not reach(79.9).warns(warned=False)
-    assert reach(80).warns(warned=False)
-    assert reach(75).warns(warned=True)
-    assert not reach(74.9).warns(warned=True)
-
-
-def test_a_share_is_never_above_one() -> None:
-    assert Reach(3 * MEGABYTE, MEGABYTE).share == 1.0
 
 
 def test_a_long_sum_serves_only_for_the_same_collection_and_a_later_place() -> None:

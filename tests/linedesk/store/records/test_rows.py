@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import bson
 import pytest
 from pymongo.database import Database
 
 from linedesk.operate.reading import found_rows, naming, newest_rows, rows_in
 from linedesk.store.documents import CALLS, JOBS, Document
-from linedesk.store.records.rows import MOST_BYTES, MOST_ROWS, documents_of
+from linedesk.store.records.rows import documents_of
 from tests.linedesk.operate.hand import a_call, a_run
 from tests.rows import put_rows, rows_of
 
@@ -48,22 +47,6 @@ def test_rows_are_read_as_they_were_written() -> None:
     assert list(documents_of([])) == []
 
 
-def test_what_most_rows_share_is_stored_once() -> None:
-    rows = [a_run(f"{n}") for n in range(25)]
-    alone = sum(len(bson.encode(row)) for row in rows)
-    [document] = documents_of([*rows, a_run("26", outcome="failed")])
-    assert len(bson.encode(document)) < 0.75 * alone
-
-
-def test_a_document_is_bounded_in_rows_and_in_bytes() -> None:
-    many = list(documents_of(a_run(f"{n}") for n in range(2 * MOST_ROWS + 1)))
-    assert [len(one["rows"]) for one in many] == [MOST_ROWS, MOST_ROWS, 1]
-    large = [a_call(f"{n}", also=["x" * 1000] * 100) for n in range(10)]
-    documents = list(documents_of(large))
-    assert max(len(bson.encode(one)) for one in documents) < MOST_BYTES + 1000
-    assert [row for one in documents for row in rows_in(one)] == large
-
-
 def test_the_newest_come_first_also_within_a_document(mixed: Database[Any]) -> None:
     for limit in (5, 15, 100):
         rows = list(mixed[CALLS].aggregate(newest_rows(limit), hint=NEWEST))
@@ -83,12 +66,3 @@ def test_an_event_is_found_by_indexes_in_both_forms(mixed: Database[Any], event:
         )
         assert "COLLSCAN" not in json.dumps(told, default=str)
         assert told["stages"][0]["$cursor"]["executionStats"]["totalDocsExamined"] <= 2
-
-
-def test_a_send_along_with_another_event_is_found_by_an_index(mixed: Database[Any]) -> None:
-    mixed[CALLS].insert_one(a_call("alone", also=[{"eventId": "also", "key": "U2"}]))
-    stages = found_rows(*naming("also"))
-    found = [row["eventId"] for row in mixed[CALLS].aggregate(stages)]
-    assert sorted(found) == ["7", "alone"]
-    told = mixed.command("explain", {"aggregate": CALLS, "pipeline": stages, "cursor": {}})
-    assert "COLLSCAN" not in json.dumps(told, default=str)

@@ -52,16 +52,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "turn"
 
 
-def test_it_passes_on_when_its_owner_is_killed(path: Path) -> None:
-    mine = DrainLock(path)
-    with Owner(path) as owner:
-        assert owner.taken()
-        assert not mine.taken()
-    assert mine.taken()
-    assert mine.taken()
-    mine.end()
-
-
 def test_it_passes_on_when_its_owner_is_frozen_and_the_owner_notices(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,13 +68,3 @@ def test_it_passes_on_when_its_owner_is_frozen_and_the_owner_notices(
         assert mine.taken()
         mine.end()
         assert owner.taken()
-
-
-def test_a_holder_that_renews_it_keeps_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain, "STILL_SECONDS", 0.0)
-    mine, other = DrainLock(path), DrainLock(path)
-    for _ in range(20):
-        assert mine.taken()
-        assert not other.taken()
-    mine.end()
-    other.end()
