@@ -1,9 +1,8 @@
-"""One thing has one number: on the page, in lists, commands, the shell and the metrics."""
+"""Dead letters are one number: on the page, in lists, commands and the metrics."""
 
 from __future__ import annotations
 
 import json
-import re
 from html import unescape
 from typing import Any
 
@@ -19,9 +18,6 @@ from linedesk.launch.main import linedesk
 from linedesk.runtime.metrics import MetricsSnapshots
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.serving import served
-from tests.scripts.test_inspect_js import SCRIPT, ask
-
-pytestmark = pytest.mark.long
 
 Rows = Database[dict[str, Any]]
 
@@ -59,10 +55,6 @@ def command(uri: str, database: Rows, *words: str) -> Any:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def in_the_shell(uri: str, database: Rows, code: str) -> Any:
-    return json.loads(ask(uri, database, f"load({str(SCRIPT)!r}); print(EJSON.stringify({code}))"))
-
-
 def test_dead_letters_are_one_number_everywhere(full: Rows, mongo_uri: str) -> None:
     with served(full) as url:
         page = unescape(requests.get(f"{url}/", timeout=10).text)
@@ -77,29 +69,3 @@ def test_dead_letters_are_one_number_everywhere(full: Rows, mongo_uri: str) -> N
     problem = next(one for one in told["wrong"] if one["about"] == "dead letters")
     assert problem["saw"].startswith("7 ")
     assert len(command(mongo_uri, full, "dead", "list")) == 12
-
-
-def test_held_in_hand_and_waiting_are_one_number_everywhere(full: Rows, mongo_uri: str) -> None:
-    with served(full) as url:
-        page = unescape(requests.get(f"{url}/", timeout=10).text)
-    [told] = command(mongo_uri, full, "status")
-    figures = told["figures"]["dispatcher"]["figures"]
-    queue = told["queue"]
-    assert 'aria-label="held: 2 held' in page
-    assert 'aria-label="dispatcher: 14 in progress' in page
-    assert (queue["held"], queue["inHand"], queue["documents"]) == (2, 14, 18)
-    assert queue["documents"] == queue["lagDocuments"] + queue["inHand"] + queue["held"]
-    for name, figure in (("held", "heldDocuments"), ("inHand", "inHandDocuments")):
-        assert queue[name] == figures[figure]
-    waiting = page.split('id="waiting"')[1].split("</section>")[0]
-    assert re.search(rf"<p>{len(told['waiting'])} ·\s+<a", waiting)
-    assert len(re.findall('<tr id="waits-', waiting)) == len(told["waiting"]) == 2
-
-
-def test_the_shell_has_the_same_numbers(full: Rows, mongo_uri: str) -> None:
-    dead = in_the_shell(mongo_uri, full, "linedesk.dead()")
-    assert (dead["open"], len(dead["letters"])) == (12, 10)
-    figures = in_the_shell(mongo_uri, full, "linedesk.status().dispatcher.figures")
-    numbers = {"heldDocuments": 2, "inHandDocuments": 14, "queueDocuments": 18}
-    expected = numbers | {"deadLettersOpen": 12}
-    assert {name: figures[name] for name in expected} == expected

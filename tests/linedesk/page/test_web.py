@@ -9,12 +9,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from html import unescape
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
 import requests
+from bson import ObjectId
 from pymongo.database import Database
 
 from frontdesk.http import HEAD_BYTES
@@ -23,7 +25,6 @@ from linedesk.operate.overview import read_overview
 from linedesk.page import actions, pages
 from linedesk.page.gatekeeping import MOST_BODY_BYTES, Console, refusal
 from linedesk.store.control import Scope
-from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import place_of
 from linedesk.store.records.waits import code_of
@@ -156,52 +157,64 @@ def test_a_page_shows_the_values_of_the_rows(full: Rows, browser: requests.Sessi
         assert told["queue"]["documents"] == 18
 
 
-def test_the_page_shows_the_sends_that_wait_for_line_and_their_cost(
+def test_a_name_stands_beside_each_id_and_ids_of_the_audit_are_links(
     full: Rows, browser: requests.Session
 ) -> None:
-    late = {"_id": "late/0", "channel": "main", "key": "U1", "cause": "late"}
-    full.deadletters.insert_one({**late, "lastAt": a_day.moment(0), "effect": {"way": "reply"}})
+    refused = {"message": "1 error", "details": [{"property": "a", "message": "May not be empty"}]}
+    call = {"endpoint": "/v2/bot/message/push", "status": 400, "reason": refused}
+    full.calls.insert_one({**call, "at": a_day.moment(1), "eventId": EVENT, "key": USER})
+    done = {"at": a_day.moment(5), "by": "yamada", "via": "page", "why": "", "outcome": "done"}
+    acts = {"release": f"main/{USER} {EVENT}", "drop": [f"{EVENT[:-1]}{n}" for n in range(5)]}
+    full.audit.insert_many([{**done, "act": act, "on": on} for act, on in acts.items()])
     with served(full) as url:
-        page = unescape(browser.get(f"{url}/").text)
-        calls = unescape(browser.get(f"{url}/calls").text)
-        letters = unescape(browser.get(f"{url}/letters").text)
-    assert "calls wait" in page
-    meaning = "late: its reply token had expired, and today's limit for late replies is used up"
-    assert meaning in page
-    assert meaning in letters
-    row = next(row for row in calls.split("<tr>") if "000000000007" in row)
-    assert "280 ms <small>live</small>" in row
-    assert '<td data-label="Cost">free <small>3 sends</small></td>' in row
-    assert '<td data-label="Cost">1 counted message</td>' in calls
+        for path in ("/letters", "/calls", f"/event/{EVENT}", "/audit"):
+            page = browser.get(f"{url}{path}").text
+            link = re.search(rf'href="{CONVERSATION}">(.*?)</a>', page, re.S)
+            assert link, path
+            assert "佐藤花子" in link[1], path
+            assert "…" in link[1], path
+            if path != "/letters":
+                assert path == "/audit" or "1 error: a May not be empty" in page
+    links = set(re.findall(r'<td class="words">(.*?)</td>', page, re.S))
+    assert f'href="/event/{EVENT}"' in str(links)
+    assert "5 letters" in page
 
 
-def test_calls_of_another_channel_name_it(full: Rows, browser: requests.Session) -> None:
-    full.recvq.insert_one({**a_day.document(), "_id": 2, "eventId": "01JSHOP", "channel": "shop"})
-    call = {"at": a_day.moment(1), "endpoint": "/v2/bot/message/push", "status": 200}
-    full.calls.insert_one({**call, "eventId": "01JSHOP", "key": USER})
-    with served(full) as url:
-        calls = browser.get(f"{url}/calls").text
-    assert f'href="/conversation/shop/{USER}"' in calls
-    assert calls.count("<small>channel shop</small>") == 1
-
-
-def test_a_search_without_a_result_explains_unknown_names(
+def test_a_column_of_a_chart_leads_to_the_events_of_its_time(
     full: Rows, browser: requests.Session
 ) -> None:
     with served(full) as url:
-        page = browser.get(f"{url}/search?q=だれか").text
-    assert "No results for" in page
-    assert "without a known name is found by id only" in page
+        page = unescape(browser.get(f"{url}/?hours=1").text)
+        columns = re.findall(r'<a href="(/events\?from=[^"]*)".*?data-time="([^"]*)"', page, re.S)
+        address, time_ = columns[40]
+        came = datetime.fromisoformat(time_)
+        row = {**a_day.document(), "eventId": "01JTHEN", "acceptTime": came}
+        full.recvq.insert_one({**row, "_id": ObjectId.from_datetime(came)})
+        found = browser.get(f"{url}{address}").text
+        assert 'id="event-01JTHEN"' in found
+        assert f'id="event-{EVENT}"' not in found
+        assert browser.get(f"{url}/events?from=nonsense").status_code == 422
 
 
-def test_the_page_shows_that_the_month_is_closed(full: Rows, browser: requests.Session) -> None:
-    since = {"figures.quotaClosedSinceSeconds": a_day.moment(7205).timestamp()}
-    full.status.update_one({"role": "dispatcher"}, {"$set": since})
+def test_restarts_deploys_acts_and_gaps_are_marked_on_the_curves(
+    full: Rows, browser: requests.Session
+) -> None:
+    full.history.delete_many({"at": {"$gt": a_day.moment(900), "$lt": a_day.moment(600)}})
+    killed = {**a_day.process("dispatcher", 700), "at": a_day.moment(600)}
+    full.status.insert_one({**killed, "startedAt": a_day.moment(1200)})
+    newer = {"startedAt": a_day.moment(595), "version": "0.2.0", "at": a_day.moment(-600)}
+    full.status.update_one({"role": "dispatcher", "pid": 815}, {"$set": newer})
+    act = {"by": "hanako", "via": "page", "outcome": "done", "why": ""}
+    full.audit.insert_one({**act, "act": "pause", "on": "all", "at": a_day.moment(300)})
     with served(full) as url:
-        page = unescape(browser.get(f"{url}/").text)
-    assert "1,312 of 5,000 this month" in page
-    assert re.search(r"✕ used up 2 h (0 min )?ago", page)
-    assert "LINE takes no push since" in page
+        page = browser.get(f"{url}/").text
+    told = re.findall(r'class="grid mark".*?<title>(.*?)</title>', page.partition("chart-age")[0])
+    assert [re.sub(r"5 min( 10 s)?: .*", "5 min", one) for one in told][-4:] == [
+        "dispatcher started, version 0.1.0",
+        "nothing recorded for 5 min",
+        "dispatcher started, version 0.2.0",
+        "pause all",
+    ]
 
 
 def test_spoiled_or_emptied_rows_break_no_page(database: Rows, browser: requests.Session) -> None:
@@ -269,19 +282,6 @@ def test_only_names_of_ours_are_answered() -> None:
     assert Console(host="desk.internal").knows("desk.internal:8010")
     assert Console(url="https://desk.example").knows("desk.example")
     assert not Console(host="192.0.2.7").knows("192.0.2.8")
-
-
-def test_a_user_who_never_had_an_answer_has_a_page_too(
-    full: Rows, browser: requests.Session
-) -> None:
-    new = f"U{'9' * 32}"
-    with served(full) as url:
-        assert browser.get(f"{url}/conversation/main/{new}").status_code == 404
-        full.recvq.insert_one({**a_day.document(), "_id": 1, "eventId": "01JNEW", "key": new})
-        page = browser.get(f"{url}/conversation/main/{new}")
-        assert page.status_code == 200
-        assert "stored; a dispatcher reads it next" in page.text
-        assert "Name not known" in page.text
 
 
 # The results of an act.
@@ -422,20 +422,6 @@ def test_all_viewers_together_cost_one_reading_a_second(
         for _ in range(5):
             assert browser.get(f"{url}/").status_code == 200
     assert len(reads) == 1
-
-
-def test_an_act_of_unknown_outcome_is_shown_as_such(
-    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def pause(*_: Any, **__: Any) -> bool:
-        raise StoreUnavailable("no majority")
-
-    monkeypatch.setattr("linedesk.operate.acts.OperatorControl.pause", pause)
-    with served(full) as url:
-        page = unescape(post(browser, url, "/pause", key=USER).text)
-    assert "did not confirm it in time" in page
-    rows: list[Document] = list(full.audit.find())
-    assert [row["outcome"] for row in rows] == ["begun"]
 
 
 # Refusals.
