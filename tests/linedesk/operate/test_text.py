@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from linedesk.operate.text import (
-    CAUSES,
-    EVENTS,
-    OUTCOMES,
-    SENDS,
-    TEXTS,
-    WORDS,
-    WORKERS,
     known,
 )
 from linedesk.runtime.language import speaking
 from linedesk.store.records.letters import HANDLER, LINE_REFUSED, QUOTA, WRITE_REFUSED, Cause
 from linedesk.store.records.waits import Why, reason
 
-ROOT = Path(__file__).resolve().parents[3]
 UNTIL = datetime(2026, 11, 1, 12, 3, 5, tzinfo=UTC)
 
 
@@ -90,25 +80,6 @@ def test_a_code_is_a_sentence_with_its_values(stored: Any, english: str, japanes
     assert known(stored) == english
     with speaking("ja"):
         assert known(stored) == japanese
-
-
-def test_each_code_has_a_sentence_and_a_row_in_the_reference() -> None:
-    page = (ROOT / "docs" / "reference" / "collections.md").read_text("utf-8")
-    waits, _, causes = page.split("## Reasons\n")[1].partition("## Causes\n")
-    first = re.compile(r"^\| (`.+?) \|", re.M)
-
-    def codes(part: str) -> set[str]:
-        return {code for cell in first.findall(part) for code in re.findall("`([^`]+)`", cell)}
-
-    console_only = {Why.HANDLER_RUNS, Why.FIRST_OF, Why.FIRST_TRIED_OF}
-    assert codes(waits) == {*EVENTS, *SENDS, Why.WRITE_REFUSED} - console_only
-    assert set(EVENTS) | set(SENDS) | {Why.WRITE_REFUSED} == set(Why)
-    assert codes(causes.split("\n## ")[0]) == set(CAUSES)
-
-
-def test_no_code_has_two_meanings() -> None:
-    tables = (WORDS, EVENTS, SENDS, CAUSES, WORKERS, OUTCOMES)
-    assert len(TEXTS) == sum(map(len, tables))
 
 
 def test_the_line_of_a_cause_is_the_cause() -> None:
