@@ -207,7 +207,7 @@ def test_brief_waits_are_left_out_and_a_cause_that_holds_many_is_one_group(
     }
 
 
-def made(event_id: str, *, seconds: float, **more: Any) -> Document:
+def an_old_event(event_id: str, *, seconds: float, **more: Any) -> Document:
     """An event with the `_id` that it gets at its arrival."""
     at = ago(seconds)
     return {**an_event(event_id, at=at, **more), "_id": ObjectId.from_datetime(at)}
@@ -216,7 +216,7 @@ def made(event_id: str, *, seconds: float, **more: Any) -> Document:
 def test_the_events_of_a_period_are_found_by_the_index_of_their_ids(
     database: Database[Any],
 ) -> None:
-    database.recvq.insert_many([made(f"01E{n}", seconds=600 - 60 * n) for n in range(10)])
+    database.recvq.insert_many([an_old_event(f"01E{n}", seconds=600 - 60 * n) for n in range(10)])
     database.recvq.insert_one({"heartbeat": True, "acceptTime": ago(330), "_id": ObjectId()})
     found = events_between(database, ago(370), ago(230))
     assert [one.event_id for one in found] == ["01E6", "01E5", "01E4"]

@@ -92,7 +92,7 @@ def test_an_id_is_found_by_its_start_and_as_a_screen_shows_it(people: Database[A
         short(TARO).replace("…", "..."): (taro,),
         **dict.fromkeys((HANAKO, hanako, short(HANAKO)), (hanako,)),
         **dict.fromkeys((HANAKO[:-1], f"{HANAKO[:12]}…"), (hanako, taro)),
-        **dict.fromkeys((short(TARO), f"main/{short(TARO)}"), [taro]),
+        **dict.fromkeys((short(TARO), f"main/{short(TARO)}"), (taro,)),
         **dict.fromkeys(("U999", "U999…", "shop/"), (other,)),
         **dict.fromkeys((*events, REQUEST, REQUEST[:8], short(REQUEST)), (EVENT,)),
         **dict.fromkeys((f"…{TARO[-6:]}", f"{TARO[:3]}…{TARO[-6:]}", "…", REQUEST[:3]), ()),
