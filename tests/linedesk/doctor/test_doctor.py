@@ -181,21 +181,6 @@ def test_a_healthy_installation_has_no_bad_findings(doctor: Doctor, sim: linesim
     ]
 
 
-def test_a_spool_without_its_folder_is_told(doctor: Doctor, tmp_path: Path) -> None:
-    missing = str(tmp_path / "missing" / "spool.db")
-    assert bad_ones(doctor("--json", "--no-line", code=1, SPOOL_PATH=missing)) == {"spool disk"}
-
-
-def test_in_a_pipe_each_line_has_a_level_and_an_action(doctor: Doctor, sim: linesim.Sim) -> None:
-    before = sim.platform.calls.count
-    lines = doctor("--no-line", "--strict", code=1).stdout.splitlines()
-    assert any(line.startswith("ok   recvq ") for line in lines)
-    place = next(n for n, line in enumerate(lines) if line.startswith("warn authorization"))
-    assert "-> set security.authorization as in deploy/mongod.conf" in lines[place + 1]
-    assert lines[-1].startswith("0 bad, ")
-    assert sim.platform.calls.count == before
-
-
 def test_a_token_that_line_refuses_is_told_and_nothing_else_is_asked(
     doctor: Doctor, sim: linesim.Sim
 ) -> None:
@@ -260,38 +245,21 @@ def test_a_missing_setting_stops_only_the_checks_that_need_it(
     assert found(answer)["LINE token"]["saw"] == "needs: settings"
 
 
-def test_settings_that_cannot_be_read_are_all_named(doctor: Doctor) -> None:
-    answer = doctor(code=1, FRONTDESK_PORT="no port", DISPATCHER_FEED="tail")
-    assert "FRONTDESK_PORT must be" in answer.stdout
-    assert "DISPATCHER_FEED must be" in answer.stdout
-    assert "2 bad, " in answer.stdout
-
-
-def test_a_front_desk_that_is_down_is_told(doctor: Doctor) -> None:
-    answer = doctor("--json", "--no-line", code=1, FRONTDESK_PORT=str(free_port()))
-    assert bad_ones(answer) == {"front desk"}
-
-
 # A broken database, a new one for each test.
 
 
-def test_an_uncapped_recvq_and_no_dispatcher_are_told(
+def test_an_uncapped_recvq_and_missing_processes_are_told(
     doctor: Doctor, database: Database[Any]
 ) -> None:
     database[RECVQ].drop()
     database.create_collection(RECVQ)
     database["schedule"].drop_index("runAt")
-    answer = doctor("--json", "--no-line", code=1, MONGODB_DATABASE=database.name)
-    assert bad_ones(answer) == {"recvq", "collections"}
+    nobody = {"FRONTDESK_PORT": str(free_port()), "MONGODB_DATABASE": database.name}
+    answer = doctor("--json", "--no-line", code=1, **nobody)
+    assert bad_ones(answer) == {"recvq", "collections", "front desk"}
     assert "is not capped" in found(answer)["recvq"]["do"]
     assert "schedule's index runAt" in found(answer)["collections"]["saw"]
     assert found(answer)["running system"]["saw"] == "needs: recvq"
-
-
-def test_a_database_that_was_never_prepared_is_told(doctor: Doctor) -> None:
-    answer = doctor("--json", "--no-line", code=1, MONGODB_DATABASE="test_never_prepared")
-    assert {"recvq", "collections"} <= bad_ones(answer)
-    assert "linedesk init" in found(answer)["recvq"]["do"]
 
 
 @pytest.fixture
@@ -322,19 +290,6 @@ def test_the_running_system_is_judged_as_status_judges_it(
     desk = a_desk(now=later, perSecond={})
     database[STATUS].insert_many([a_dispatcher(now=later), desk])
     assert [one.state for one in machine.running(patient)] == [OK]
-
-
-def test_the_retention_of_recvq_is_measured_from_its_oldest_document(
-    patient: DoctorContext, database: Database[Any]
-) -> None:
-    assert "empty" in database_checks.reach(patient).saw
-    began = datetime.now(UTC) - timedelta(hours=2)
-    pad = "x" * 100_000
-    for n in range(20):
-        database[RECVQ].insert_one({"acceptTime": began + timedelta(minutes=n), "pad": pad})
-    # 2 MB in two hours, of 16: it lasts for 16 hours.
-    reach = database_checks.reach(patient)
-    assert (reach.state, reach.saw.startswith("16 h")) == (WARN, True), reach
 
 
 # The certificate at the webhook URL.
@@ -386,12 +341,3 @@ def test_the_public_certificate_is_verified_as_line_does(
         away = DoctorContext(load_settings(environ))
         assert account.certificate(away).state is SKIP
         away.close()
-
-
-def test_a_front_desk_with_tls_is_asked_by_its_address(authority: Authority) -> None:
-    pair = authority.issue(serial=2)
-    files = {"FRONTDESK_TLS_CERT": pair.certificate, "FRONTDESK_TLS_KEY": pair.key}
-    with showing(pair) as port:
-        environ = {name: str(path) for name, path in files.items()}
-        box = DoctorContext(load_settings({**environ, "FRONTDESK_PORT": str(port)}))
-        assert machine.front_desk(box).state is OK

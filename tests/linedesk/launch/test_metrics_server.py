@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -110,12 +109,6 @@ def listens(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def test_without_a_port_nothing_is_served() -> None:
-    before = threading.active_count()
-    with serve_metrics(CollectorRegistry(), "127.0.0.1", None):
-        assert threading.active_count() == before
 
 
 # --- its port, and its end --------------------------------------------------------------------

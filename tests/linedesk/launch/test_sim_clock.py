@@ -17,8 +17,6 @@ import linesim
 from linedesk.launch.sim_clock import SimClock
 from tests.waiting import eventually
 
-NOWHERE = "http://127.0.0.1:1/sim/clock"
-
 
 def short(url: str, **limits: float) -> SimClock:
     """A clock with short waits."""
@@ -41,13 +39,6 @@ def clock(sim: linesim.Sim) -> Iterator[SimClock]:
 
 def ahead_of(clock: SimClock) -> float:
     return (clock.now() - datetime.now(UTC)).total_seconds()
-
-
-def test_it_is_the_systems_time_until_the_clock_is_moved(sim: linesim.Sim, clock: SimClock) -> None:
-    assert clock.now().tzinfo == UTC
-    assert ahead_of(clock) == pytest.approx(0, abs=1)
-    sim.advance(180)
-    assert ahead_of(clock) == pytest.approx(180, abs=1)
 
 
 def test_a_caller_never_gets_a_time_before_a_confirmed_move(
@@ -115,10 +106,6 @@ def test_without_an_answer_the_last_offset_is_kept(
     ]
 
 
-def test_without_a_simulator_it_is_the_systems_time() -> None:
-    assert ahead_of(short(NOWHERE)) == pytest.approx(0, abs=1)
-
-
 def test_a_simulator_that_hangs_blocks_no_caller() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         clock = short(f"http://127.0.0.1:{silent.getsockname()[1]}/", ask_seconds=0.05)
@@ -151,9 +138,7 @@ def answering(body: bytes) -> Iterator[str]:
         thread.join(5)
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b'{"ahead": "soon"}', b'{"ahead": -1}', b'{"ahead": NaN}']
-)
+@pytest.mark.parametrize("body", [b"", b'{"ahead": "soon"}', b'{"ahead": NaN}'])
 def test_an_answer_that_is_no_clock_counts_as_none(body: bytes) -> None:
     with answering(body) as url:
         assert ahead_of(short(url)) == pytest.approx(0, abs=1)
