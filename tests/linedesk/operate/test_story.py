@@ -173,26 +173,6 @@ def test_advice_names_the_letters_of_effects_and_only_those_not_replayed() -> No
     assert (told.outcome.result, told.letters) == ("replayed", [])
 
 
-PUSH = "/v2/bot/message/push"
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        ({"paid": 0}, "answered 200 in 90 ms, free"),
-        ({"endpoint": PUSH, "paid": 1}, "answered 200 in 90 ms, 1 counted message"),
-        (
-            {"endpoint": PUSH, "paid": None},
-            "answered 200 in 90 ms, counted, only LINE knows for how many people",
-        ),
-        ({"endpoint": PUSH, "status": 429}, "answered 429 in 90 ms"),
-    ],
-)
-def test_a_call_shows_its_cost(call: dict[str, Any], words: str) -> None:
-    told = story(runs=[a_run()], calls=[a_call(**call)])
-    assert told.steps[-1].words.endswith(f": LINE {words}")
-
-
 def test_an_event_whose_sends_travelled_in_one_call_was_answered_with_all_of_them() -> None:
     also = [{"eventId": id_, "key": HANAKO} for id_ in ("01E", "01E", "01F")]
     together = a_call(event_id="01D", at=LATER, also=also, paid=0)
@@ -210,11 +190,6 @@ def test_a_pause_is_the_reason_before_any_other() -> None:
     told = story(pauses=Pauses((pause,)), held=held, before=2)
     assert str(told.outcome) == "waiting: main is paused for 1 min 30 s by taro (too loud)"
     assert told.steps[-1].words == "waits in held, behind 2 of its conversation: paused"
-
-
-def test_what_was_overwritten_is_judged_by_the_other_rows() -> None:
-    told = story(document=None, in_recvq=False, runs=[a_run()], calls=[a_call()])
-    assert (told.what, told.key) == ("message", HANAKO)
 
 
 def test_text_shows_only_where_it_is_asked_for() -> None:
@@ -308,34 +283,6 @@ def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Databa
     assert waiting == "a push waits in the outbox: a try is of unknown outcome"
     held = tell(told_of, "01F")
     assert held.steps[-1].words == "waits in held, behind 1 of its conversation: slow"
-
-
-def test_a_story_tells_whether_a_send_was_tried(client: Client) -> None:
-    send = {"id": "01E/0", "type": "send", "eventId": "01E", "way": "push", "messages": []}
-    own = {"_id": f"main/{HANAKO}", "channel": "main", "key": HANAKO, "applied": ["01E"]}
-    claim = {"at": NOW, "batch": "B", "members": [place_of(7, 1)]}
-
-    def tries(database: Database[Any], **conversation: Any) -> list[bool]:
-        database.conversations.replace_one({"_id": own["_id"]}, own | conversation, upsert=True)
-        sends = [step for step in tell(database, "01E").steps if step.kind == "send"]
-        return ["unknown outcome" in step.words for step in sends]
-
-    with one_for_all(client) as database:
-        database.recvq.insert_one(an_event("01E", at=ago(60)))
-        claimed = {"outbox": {place_of(7, 1): send}, "call": claim}
-        assert tries(database, **claimed) == [False]
-        database.batches.insert_one({"_id": "B", "state": "ready"})
-        assert tries(database, **claimed) == [True]
-
-
-def test_progress_shows_what_is_finished_without_a_trace(told_of: Database[Any]) -> None:
-    told_of.recvq.insert_one(an_event("01G", key="U2"))
-    ids = {row.get("eventId"): row["_id"] for row in told_of.recvq.find({})}
-    assert tell(told_of, "01G").outcome.result == "waiting"
-    told_of.progress.insert_one(
-        {"_id": "dispatcher", "finished": [ids["01G"]], "after": ids["01E"]}
-    )
-    assert str(tell(told_of, "01G").outcome) == "no reply: no message was sent"
 
 
 def test_an_unknown_word_is_no_channel_to_pause(told_of: Database[Any]) -> None:

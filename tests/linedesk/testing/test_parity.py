@@ -28,7 +28,8 @@ def stack() -> Iterator[RealStack]:
         yield stack
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2))
 def test_acts_of_chance_have_the_same_answers(stack: RealStack, seed: int) -> None:
     chance = Random(seed)
     stack.clear()
