@@ -26,16 +26,6 @@ def test_a_number_is_acknowledged_and_answered_when_its_seconds_are_over(bot_tes
     assert bot_test.advance(MONTH).texts == []
 
 
-def test_each_timer_of_a_user_fires_separately(bot_test: BotTest) -> None:
-    for number in ("60", "１８０", "60", "30"):
-        bot_test.says("U1", number)
-    bot_test.says("U2", "180")
-    assert bot_test.replies == ["180秒後にお知らせします"]
-    assert bot_test.advance(100).pushes == ["30秒経ちました", "60秒経ちました", "60秒経ちました"]
-    assert [one.to for one in bot_test.last.sent] == ["U1"] * 3
-    assert bot_test.advance(100).pushes == ["180秒経ちました"] * 2
-
-
 def test_a_cancel_stops_all_of_this_user_s_and_says_how_many(bot_test: BotTest) -> None:
     assert bot_test.says("U1", "キャンセル").replies == [NONE_WAITING]
     for number in ("30", "60", "90"):
@@ -102,15 +92,11 @@ def test_a_number_that_no_timer_can_have_is_refused(text: str) -> None:
     assert bot_test.timers("U1") == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("百八十", "180 60", "3分", "1e3", "1/2", "0x10", "1,80", "¹²³a", "١٨٠"),
-        *("秒", "-", "キャンセルして", "180秒後", ".5", "1.2.3", "😀"),
-    ],
-)
-def test_words_are_no_numbers(text: str) -> None:
-    assert BotTest(timer.bot).says("U1", text).replies == [HELP]
+def test_anything_else_is_explained() -> None:
+    bot_test = BotTest(timer.bot)
+    assert bot_test.follows("U1").replies == [WELCOME]
+    for text in ("百八十", "180 60", "1e3", "1,80", "１８０分", "-", "キャンセルして", ".5", "😀"):
+        assert bot_test.says("U1", text).replies == [HELP]
 
 
 def test_no_more_wait_at_once_than_one_event_can_cancel() -> None:

@@ -94,9 +94,7 @@ def people(database: Database[Any]) -> Database[Any]:
                 outbox={place_of(3, n): one.as_document() for n, one in enumerate(sends)},
                 call={"at": now, "as": "push", "key": "K", "members": [place_of(3, 0)]},
             ),
-            a_conversation(
-                TARO, profile={"displayName": "太郎"}, friend=False, answers=answers_of(now, sends)
-            ),
+            a_conversation(TARO, profile={"displayName": "太郎"}, friend=False),
             a_conversation(GROUP, kind="group", friend=None, members=members, states={TARO: place}),
             a_conversation("U9", channel="shop", profile={"displayName": "次郎"}),
         ]
@@ -125,13 +123,6 @@ def people(database: Database[Any]) -> Database[Any]:
         ]
     )
     return database
-
-
-def answers_of(now: datetime, sends: list[Any]) -> dict[str, Any]:
-    """One that waits for a tap, and one that was tapped for."""
-    send = sends[0].as_document()
-    waiting = {"state": "waiting", "at": now - timedelta(minutes=4), "send": send}
-    return {"01A": waiting, "01B": {"state": "taken", "at": now, "by": "01T"}}
 
 
 def lines_of(answer: Result) -> dict[str, list[str]]:
@@ -166,14 +157,6 @@ def test_the_page_shows_everything_except_texts(show: Run) -> None:
     assert page["dead letters"] == ["1"]
     assert page["last record"][0].endswith("ago), 12 in all")
     assert SECRET not in answer.stdout
-
-
-def test_answers_that_wait_for_a_tap_are_counted(show: Run) -> None:
-    [answers] = lines_of(show(TARO))["answers"]
-    assert re.match(r"1 waiting for a tap on the button, oldest from .* \(4 min.* ago\)$", answers)
-    told = json.loads(show("--json", TARO).stdout)
-    assert told["answers"]["waiting"] == 1
-    assert SECRET not in show("--text", TARO).stdout
 
 
 def test_a_group_tells_its_members_states_and_timers(show: Run) -> None:

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bson import ObjectId
 from click.testing import CliRunner, Result
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
@@ -120,12 +119,6 @@ def test_status_shows_the_figures_of_the_rows_and_ok(run: Run, database: Databas
     assert "\x1b" not in shown
 
 
-def test_status_exits_with_1_at_a_critical_problem(run: Run) -> None:
-    shown = run("status", code=1).stdout
-    assert "2 Critical" in shown
-    assert "✕ Critical: dispatcher: no dispatcher is running → " in shown
-
-
 # trace, calls, conversation show
 
 
@@ -219,22 +212,6 @@ def test_a_pause_of_a_channel_that_no_event_has_can_be_ended(
     acts.OperatorControl(database).pause(Scope("nochannel"), by="the page")
     run("resume", "nochannel")
     assert database.control.count_documents({}) == 0
-
-
-@pytest.mark.parametrize("seen", ["recvq", "held", None])
-def test_a_conversation_is_paused_from_its_first_event_on_or_with_yes(
-    run: Run, at_once: None, database: Database[Any], seen: str | None
-) -> None:
-    key = f"U9{seen}"
-    if seen is not None:
-        event = {"_id": ObjectId(), "channel": "main", "key": key, "eventId": key, "n": 1}
-        database[seen].insert_one(event)
-    try:
-        wished = ["--yes"] if seen is None else []
-        assert run("pause", f"main/{key}", *wished).stdout.startswith(f"paused main/{key}")
-    finally:
-        database.control.delete_many({"key": key})
-        database.held.delete_many({"key": key})
 
 
 def test_a_release_names_the_head_and_tells_what_came(

@@ -7,9 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -115,30 +113,3 @@ def test_a_simulator_that_hangs_blocks_no_caller() -> None:
         clock.stop()
         assert clock.join(5)
         assert time.monotonic() - began < 5
-
-
-@contextmanager
-def answering(body: bytes) -> Iterator[str]:
-    """A server that answers one request in this way; its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        thread.join(5)
-
-
-@pytest.mark.parametrize("body", [b"", b'{"ahead": "soon"}', b'{"ahead": NaN}'])
-def test_an_answer_that_is_no_clock_counts_as_none(body: bytes) -> None:
-    with answering(body) as url:
-        assert ahead_of(short(url)) == pytest.approx(0, abs=1)

@@ -11,7 +11,6 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from linedesk.operate.acts import OperatorControl, heads
-from linedesk.operate.calls import Wanted, newest_calls
 from linedesk.operate.conversation import by_cause, latest, read_conversation, waiting
 from linedesk.operate.dead_letters import Choice, found, ids_in, letter_groups, where_failed
 from linedesk.operate.events.lists import events_between, events_of
@@ -223,16 +222,6 @@ def test_the_events_of_a_period_are_found_by_the_index_of_their_ids(
     assert [one.event_id for one in events_between(database, None, ago(530))] == ["01E1", "01E0"]
     assert [one.event_id for one in events_between(database, ago(70), None)] == ["01E9"]
     assert len(events_between(database, ago(3600), None, limit=2)) == 2
-
-
-def test_the_calls_of_a_period_have_the_channel_of_their_event(database: Database[Any]) -> None:
-    database.recvq.insert_one({**an_event("01SHOP"), "channel": "shop"})
-    rows = [a_call(name, at=ago(seconds)) for name, seconds in (("01SHOP", 90), ("01GONE", 30))]
-    database.calls.insert_many(rows)
-    found = newest_calls(database, Wanted(since=ago(120), until=ago(60)))
-    assert [(row["eventId"], row["channel"]) for row in found] == [("01SHOP", "shop")]
-    found = newest_calls(database, Wanted(until=now()))
-    assert [row.get("channel") for row in found] == [None, "shop"]
 
 
 def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Database[Any]) -> None:

@@ -26,7 +26,6 @@ from linedesk.page import actions, pages
 from linedesk.page.gatekeeping import MOST_BODY_BYTES, Console, refusal
 from linedesk.store.control import Scope
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.records.effects import place_of
 from linedesk.store.records.waits import code_of
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import EVENT, SECRET_TEXT, USER
@@ -321,26 +320,6 @@ def test_pause_and_resume_are_ordered_and_audited(full: Rows, browser: requests.
         order = ("pause", "pause", "pause", "resume", "resume", "resume")
         assert acts == [(act, "page", "done") for act in order]
         assert "&lt;b&gt;too many" in browser.get(f"{url}/audit").text
-
-
-def test_a_release_names_what_the_operator_saw(full: Rows, browser: requests.Session) -> None:
-    with served(full) as url:
-        assert "A release gives it up" not in browser.get(f"{url}{CONVERSATION}").text
-        waited = {f"outbox.{place_of(7, 1)}.at": a_day.moment(90)}
-        full.conversations.update_one({"_id": f"main/{USER}"}, {"$set": waited})
-        held = {"channel": "main", "key": USER, "n": 1, "document": a_day.document()}
-        full.held.insert_one({**held, "why": "slow handler", "since": a_day.moment(400)})
-        asked = browser.get(f"{url}{CONVERSATION}")
-        assert f'value="{EVENT}"' in asked.text
-        assert f'value="{EVENT}/0"' in asked.text
-        assert asked.text.count("A release gives it up") == 2
-        assert full.control.count_documents({}) == 0
-        whose = {"channel": "main", "key": USER}
-        post(browser, url, "/release", **whose, kind="send", id=f"{EVENT}/0", why="stuck")
-        row = full.control.find_one({"act": "release"})
-        assert row is not None
-        assert row["what"] == {"effectId": f"{EVENT}/0"}
-        assert full.audit.count_documents({"act": "release", "outcome": "done"}) == 1
 
 
 def test_letters_are_replayed_and_dropped_once_it_was_confirmed(

@@ -12,7 +12,6 @@ from linebot.v3.messaging import TextMessage
 
 from jobworker.errors import NoTimerHandler
 from linedesk import Bot, BotError, ContentNotFound, Talk, TimerEvent
-from linedesk.settings.errors import SettingsError
 from linedesk.testing import BotTest, BotWarning, EndlessTimers, Sent
 from tests.linedesk.testing.kit_bot import bot as kit_bot
 
@@ -70,23 +69,15 @@ def test_an_event_that_line_delivers_twice_is_handled_once() -> None:
     ("act", "event", "message"),
     [
         (lambda t: t.says("U1", "やあ"), line.MessageEvent, line.TextMessageContent),
-        (lambda t: t.sticker("U1"), line.MessageEvent, line.StickerMessageContent),
         (lambda t: t.image("U1"), line.MessageEvent, line.ImageMessageContent),
-        (lambda t: t.file("U1"), line.MessageEvent, line.FileMessageContent),
         (lambda t: t.presses("U1", "a=1", params={"date": "2027-01-04"}), line.PostbackEvent, None),
         (lambda t: t.follows("U1", unblocked=True), line.FollowEvent, None),
-        (lambda t: t.joins("C1"), line.JoinEvent, None),
         (lambda t: t.member_joins("U1", group="C1"), line.MemberJoinedEvent, None),
         (lambda t: t.unsends("U1", "5001", group="C1"), line.UnsendEvent, None),
         (
             lambda t: t.sends("U1", {"type": "beacon", "beacon": {"hwid": "a", "type": "enter"}}),
             line.BeaconEvent,
             None,
-        ),
-        (
-            lambda t: t.sends("U1", {"type": "image", "contentProvider": {"type": "line"}}),
-            line.MessageEvent,
-            line.ImageMessageContent,
         ),
     ],
 )
@@ -122,21 +113,6 @@ def test_content_is_what_the_user_sent_and_goes_with_the_handler(tmp_path: Any) 
     assert (tmp_path / "kept").read_bytes() == b"a,b"
     with pytest.raises(ContentNotFound):
         test.sends("U1", {"type": "image", "id": "6", "contentProvider": {"type": "line"}})
-
-
-def test_settings_are_the_bot_s_unless_the_test_says_otherwise() -> None:
-    def check(settings: Any) -> None:
-        if settings["times"] < 0:
-            raise ValueError("times must be 0 or more")
-
-    bot = Bot(settings={"times": 3}, check_settings=check)
-    bot.default()(lambda event, talk: talk.reply(str(talk.settings["times"])))
-    assert BotTest(bot).says("U1", "やあ").replies == ["3"]
-    assert BotTest(bot, settings={"times": 5}).says("U1", "やあ").replies == ["5"]
-    with pytest.raises(SettingsError, match="unknown name: time"):
-        BotTest(bot, settings={"time": 5})
-    with pytest.raises(SettingsError, match="0 or more"):
-        BotTest(bot, settings={"times": -1})
 
 
 # Stored data.
@@ -188,12 +164,6 @@ def test_in_a_group_each_member_has_a_place_where_the_bot_says_so() -> None:
     assert test.until("U1", group="C1") == test.now + timedelta(seconds=300)
     assert [one.name for one in test.timers("U2", group="C1")] == ["step"]
     assert test.timers("U1", group="C1") == test.timers(group="C1") == test.timers("U2") == []
-
-    shared = bot_that(lambda event, talk: talk.expect("busy", within=60))
-    shared.says("U1", "やあ", group="C1")
-    assert shared.state("U2", group="C1") == shared.state(group="C1") == "busy"
-    with pytest.raises(ValueError, match="name a user"):
-        shared.state()
 
 
 # Time.
@@ -267,18 +237,6 @@ def test_a_timer_for_now_fires_with_its_event_and_endless_ones_are_reported() ->
         BotTest(bot).says("U1", "ever")
 
 
-def test_a_state_is_left_when_its_time_is_over() -> None:
-    test = BotTest(kit_bot)
-    test.says("U1", "name")
-    assert test.advance(299).sent == ()
-    assert test.state("U1") == "asking_name"
-    assert test.advance(1).pushes == ["また今度"]
-    assert (test.state("U1"), test.until("U1")) == (None, None)
-    test.says("U1", "name")
-    test.says("U1", "花子")
-    assert test.advance(600).sent == ()
-
-
 # Warnings.
 
 
@@ -350,8 +308,6 @@ def a_slow_bot() -> Bot:
     def handler(event: Any, talk: Any) -> None:
         talk.data["asked"] = talk.data.get("asked", 0) + 1
         talk.reply("考えました。")
-        if event.message.text == "忘れて":
-            talk.forget()
 
     return bot
 
