@@ -81,7 +81,7 @@ def test_version_help_and_completion_import_almost_nothing(
 # Ctrl-C
 
 
-@pytest.mark.parametrize("module", ["click", "linedesk.launch.main", "pymongo"])
+@pytest.mark.parametrize("module", ["click", "pymongo"])
 def test_ctrl_c_ends_a_command_quietly_wherever_its_start_is(module: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-X", "importtime", "-P", "-m", "linedesk", "status"],
@@ -130,29 +130,21 @@ def test_a_background_job_still_ignores_ctrl_c() -> None:
 # Exit codes
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["dead", "replay", "--cause", "nothing"], Exit.FAILED, "no dead letters match"),
-        (["dead", "drop", "--cause", "nothing"], Exit.FAILED, "no dead letters match"),
-        (["dead", "show", "01NONE"], Exit.FAILED, "no dead letter '01NONE'"),
-        (["dead", "list", "--cause", "nothing"], Exit.OK, "no dead letters match"),
-        (["conversation", "show", "Unone"], Exit.FAILED, "no conversation 'Unone'"),
-        (["resume", "main"], Exit.FAILED, ""),
-        (["status"], Exit.FAILED, ""),
-        (["trace", "01NONE"], Exit.FAILED, "01NONE"),
-        (["pause"], 2, "add --yes"),
-        (["dead", "replay"], 2, "name the letters"),
-        (["nonsense"], 2, "No such command"),
-    ],
-)
-def test_exit_codes_are_those_of_the_documentation(
-    mongo_uri: str, database: Database[Any], arguments: list[str], code: int, words: str
-) -> None:
-    ran = linedesk(*arguments, MONGODB_URI=mongo_uri, MONGODB_DATABASE=database.name)
-    assert ran.returncode == code, ran.stderr
-    assert words in ran.stderr
-    assert "Traceback" not in ran.stderr
+def test_exit_codes_are_those_of_the_documentation(mongo_uri: str, database: Database[Any]) -> None:
+    for words, code, told in (
+        ("dead replay --cause nothing", Exit.FAILED, "no dead letters match"),
+        ("dead show 01NONE", Exit.FAILED, "no dead letter '01NONE'"),
+        ("dead list --cause nothing", Exit.OK, "no dead letters match"),
+        ("conversation show Unone", Exit.FAILED, "no conversation 'Unone'"),
+        ("status", Exit.FAILED, ""),
+        ("trace 01NONE", Exit.FAILED, "01NONE"),
+        ("pause", 2, "add --yes"),
+        ("nonsense", 2, "No such command"),
+    ):
+        ran = linedesk(*words.split(), MONGODB_URI=mongo_uri, MONGODB_DATABASE=database.name)
+        assert ran.returncode == code, ran.stderr
+        assert told in ran.stderr
+        assert "Traceback" not in ran.stderr
 
 
 # Acts
@@ -227,7 +219,7 @@ def test_the_audit_names_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
 # The embedded mongod
 
 
-@pytest.mark.parametrize("arguments", [["status"], ["pause", "main"], ["init"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["status"], ["pause", "main"]], ids=" ".join)
 def test_without_an_up_each_command_says_what_to_do(tmp_path: Path, arguments: list[str]) -> None:
     ran = linedesk(*arguments, MONGODB_URI="embedded", XDG_STATE_HOME=str(tmp_path))
     assert ran.returncode == Exit.UNAVAILABLE, ran.stderr

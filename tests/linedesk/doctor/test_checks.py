@@ -28,59 +28,62 @@ HOUR, DAY, GIGABYTE = 3600.0, 86_400.0, 1024 * MEGABYTE
 OK, WARN, BAD, SKIP = FindingLevel.OK, FindingLevel.WARN, FindingLevel.BAD, FindingLevel.SKIP
 
 
-# The clock.
+def a_set(*states: str) -> Finding:
+    members = [{"stateStr": state} for state in states]
+    return database.judge_set({"set": "rs0", "members": members, "writeMajorityCount": 2})
 
 
-@pytest.mark.parametrize(
-    ("told", "state"),
-    [(99, OK), (101, OK), (102, WARN), (60, BAD)],
-)
-def test_a_date_in_whole_seconds_is_judged_within_its_precision(
-    told: int, state: FindingLevel
-) -> None:
+def a_disk(free: float, promised: float) -> Finding:
+    return database.judge_disk(int(free * GIGABYTE), 100 * GIGABYTE, int(promised * GIGABYTE))
+
+
+def a_certificate(days: float) -> Finding:
+    until = f"{NOW + timedelta(days=days):%b %d %H:%M:%S %Y} GMT"
+    names = (("DNS", "bot.example.com"),)
+    return account.judge_certificate({"notAfter": until, "subjectAltName": names}, NOW)
+
+
+def a_clock(told: int) -> Finding:
+    """A date in whole seconds, at 100.1."""
     box = a_box()
     box.bot_info = Reply(200, {}, datetime.fromtimestamp(told, UTC), 100.1, 100.2)
-    assert account.clock(box).state is state
+    return account.clock(box)
 
 
-# MongoDB.
-
-
-@pytest.mark.parametrize(
-    ("number", "state"), [("6.0.5", OK), ("7.0.2-ent", WARN), ("8.2.0", WARN), ("5.0.14", BAD)]
-)
-def test_a_version_that_is_not_proved_is_told(number: str, state: FindingLevel) -> None:
-    assert database.judge_version(number).state is state
-
-
-def a_set(*states: str, majority: int = 1) -> dict[str, Any]:
-    members = [{"stateStr": state} for state in states]
-    return {"set": "rs0", "members": members, "writeMajorityCount": majority}
-
-
-THREE = ("PRIMARY", "SECONDARY", "SECONDARY")
+DOWN = "(not reachable/healthy)"
+# At the measured rate.
+LASTS_AN_HOUR = Span(HOUR, GIGABYTE, GIGABYTE)
 
 
 @pytest.mark.parametrize(
-    ("status", "state", "words"),
+    ("state", "findings"),
     [
-        (a_set(*THREE, majority=2), OK, ""),
-        (
-            a_set("PRIMARY", "SECONDARY", "(not reachable/healthy)", majority=2),
-            WARN,
-            "shows why the others are down",
-        ),
-        (a_set("PRIMARY", "SECONDARY", "ARBITER", majority=2), WARN, "arbiter"),
-        (a_set("PRIMARY", "(not reachable/healthy)", "ARBITER", majority=2), BAD, "no majority"),
-        (a_set("SECONDARY", "(not reachable/healthy)", majority=2), BAD, "no primary"),
+        (OK, [a_set("PRIMARY", "SECONDARY", "SECONDARY")]),
+        (WARN, [a_set("PRIMARY", "SECONDARY", DOWN), a_set("PRIMARY", "SECONDARY", "ARBITER")]),
+        # No majority can confirm a write, or there is no primary.
+        (BAD, [a_set("PRIMARY", DOWN, "ARBITER"), a_set("SECONDARY", DOWN)]),
+        (OK, [database.judge_version("6.0.5")]),
+        (WARN, [database.judge_version(number) for number in ("7.0.2-ent", "8.2.0")]),
+        (BAD, [database.judge_version("5.0.14")]),
+        (OK, [database.judge_oplog(Span(48 * HOUR, GIGABYTE, GIGABYTE))]),
+        (OK, [database.judge_reach(Span(0.5 * HOUR, GIGABYTE // 20, GIGABYTE))]),
+        (WARN, [database.judge_oplog(Span(23 * HOUR, GIGABYTE, GIGABYTE))]),
+        (BAD, [database.judge_oplog(LASTS_AN_HOUR), database.judge_reach(LASTS_AN_HOUR)]),
+        # It has to hold what capped collections will still take.
+        (OK, [a_disk(10, 1)]),
+        (WARN, [a_disk(10, 6)]),
+        (BAD, [a_disk(5, 4.5), a_disk(0.1, 0)]),
+        (OK, [a_certificate(60)]),
+        (WARN, [a_certificate(20.9)]),
+        (BAD, [a_certificate(6.9), a_certificate(-0.1)]),
     ],
 )
-def test_a_replica_set_is_judged_by_what_a_majority_can_confirm(
-    status: dict[str, Any], state: FindingLevel, words: str
-) -> None:
-    found = database.judge_set(status)
-    assert found.state is state
-    assert words in f"{found.saw} {found.do}"
+def test_what_is_found_is_judged(state: FindingLevel, findings: list[Finding]) -> None:
+    assert [finding.state for finding in findings] == [state] * len(findings)
+
+
+def test_a_date_in_whole_seconds_is_judged_within_its_precision() -> None:
+    assert [a_clock(told).state for told in (99, 101, 102, 60)] == [OK, OK, WARN, BAD]
 
 
 def status_of(user: str, privileges: list[dict[str, Any]]) -> dict[str, Any]:
@@ -92,65 +95,16 @@ def own_privileges(user: Any) -> list[dict[str, Any]]:
     return [one for of in user.privileges("line_bot").values() for one in of]
 
 
-@pytest.mark.parametrize("user", [FRONTDESK, DISPATCHER, OPERATOR])
-def test_the_rights_that_init_gives_are_right(user: Any) -> None:
-    status = status_of(user.name, own_privileges(user))
-    assert database.judge(user, status, "line_bot").state is OK
-
-
 def test_a_right_that_is_missing_is_bad_and_one_too_many_is_told() -> None:
+    for user in (FRONTDESK, DISPATCHER, OPERATOR):
+        status = status_of(user.name, own_privileges(user))
+        assert database.judge(user, status, "line_bot").state is OK
     own = own_privileges(FRONTDESK)
     fewer = database.judge(FRONTDESK, status_of("x", own[1:]), "line_bot")
     assert (fewer.state, "on line_bot.recvq" in fewer.saw) == (BAD, True)
     spare = {"resource": {"db": "line_bot", "collection": "recvq"}, "actions": ["remove"]}
     more = database.judge(FRONTDESK, status_of("x", [*own, spare]), "line_bot")
     assert (more.state, "remove on line_bot.recvq" in more.saw) == (WARN, True)
-
-
-# Space.
-
-
-@pytest.mark.parametrize(
-    ("span", "state"),
-    [
-        (Span(48 * HOUR, GIGABYTE, GIGABYTE), OK),
-        (Span(23 * HOUR, GIGABYTE, GIGABYTE), WARN),
-        (Span(HOUR, GIGABYTE, GIGABYTE), BAD),
-        (Span(0.5 * HOUR, GIGABYTE // 20, GIGABYTE), OK),
-        (Span(0.0, 300, GIGABYTE), OK),
-    ],
-    ids=str,
-)
-def test_retention_is_judged_by_the_measured_rate(span: Span, state: FindingLevel) -> None:
-    assert database.judge_oplog(span).state is state
-    assert database.judge_reach(span).state is state
-
-
-@pytest.mark.parametrize(
-    ("free", "promised", "state"),
-    [(10, 1, OK), (10, 6, WARN), (5, 4.5, BAD), (0.1, 0, BAD)],
-)
-def test_a_disk_has_to_hold_what_capped_collections_will_still_take(
-    free: float, promised: float, state: FindingLevel
-) -> None:
-    assert (
-        database.judge_disk(int(free * GIGABYTE), 100 * GIGABYTE, int(promised * GIGABYTE)).state
-        is state
-    )
-
-
-# The certificate.
-
-
-@pytest.mark.parametrize(("days", "state"), [(60, OK), (20.9, WARN), (6.9, BAD), (-0.1, BAD)])
-def test_a_certificate_is_judged_by_its_days(days: float, state: FindingLevel) -> None:
-    until = f"{NOW + timedelta(days=days):%b %d %H:%M:%S %Y} GMT"
-    names = (("DNS", "bot.example.com"),)
-    found = account.judge_certificate({"notAfter": until, "subjectAltName": names}, NOW)
-    assert (found.state, found.saw.endswith(", bot.example.com")) == (state, True)
-
-
-# LINE.
 
 
 # The installed box.

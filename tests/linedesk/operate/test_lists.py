@@ -243,19 +243,7 @@ def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Database[
     assert where_failed("no traceback at all") == ""
 
 
-@pytest.mark.parametrize(
-    ("part", "ids"),
-    [
-        ("line_refused", ["01A", "01B"]),
-        ("LINE refused it", ["01A", "01B", "01OLD"]),
-        ("with 403", ["01B"]),
-        ('"status": 400', ["01A"]),
-        ("not there", []),
-    ],
-)
-def test_a_cause_is_found_by_its_code_its_line_and_what_is_said(
-    database: Database[Any], part: str, ids: list[str]
-) -> None:
+def test_a_cause_is_found_by_its_code_its_line_and_what_is_said(database: Database[Any]) -> None:
     """Also in the letters of earlier releases, which have a sentence."""
     coded = [
         a_letter(name, cause="line_refused", about={"status": status})
@@ -263,8 +251,15 @@ def test_a_cause_is_found_by_its_code_its_line_and_what_is_said(
     ]
     old = a_letter("01OLD", cause="LINE refused it with 400: no")
     database.deadletters.insert_many([*coded, old])
-    rows = found(database.deadletters, Choice(cause=part))
-    assert sorted(row["_id"] for row in rows) == ids
+    for part, ids in (
+        ("line_refused", ["01A", "01B"]),
+        ("LINE refused it", ["01A", "01B", "01OLD"]),
+        ("with 403", ["01B"]),
+        ('"status": 400', ["01A"]),
+        ("not there", []),
+    ):
+        rows = found(database.deadletters, Choice(cause=part))
+        assert sorted(row["_id"] for row in rows) == ids, part
 
 
 # The events of a conversation.
