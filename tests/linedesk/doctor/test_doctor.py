@@ -60,13 +60,6 @@ def sim() -> Iterator[linesim.Sim]:
 RUNNING = a_dispatcher(now=datetime.now(UTC) + timedelta(hours=1))
 
 
-@contextmanager
-def without_dispatcher(database: Database[Any]) -> Iterator[None]:
-    database[STATUS].delete_one({"_id": RUNNING["_id"]})
-    yield
-    database[STATUS].insert_one(RUNNING)
-
-
 @pytest.fixture(scope="module")
 def well(client: Client) -> Iterator[Database[Any]]:
     """A database as it is where everything runs; nothing is written to it by a test."""
@@ -172,7 +165,7 @@ def test_a_healthy_installation_has_no_bad_findings(doctor: Doctor, sim: linesim
         "authorization": "warn",
         "rights": "skip",
         "public certificate": "skip",
-    }
+    }, found(answer)
     assert (sim.closest_starts(before) or 0) > 0.08
     assert [call.endpoint for call in sim.platform.calls.since(before)] == [
         "info",
@@ -239,8 +232,9 @@ def test_an_outage_of_mongodb_is_one_bad_line(doctor: Doctor) -> None:
 def test_a_missing_setting_stops_only_the_checks_that_need_it(
     doctor: Doctor, well: Database[Any]
 ) -> None:
-    with without_dispatcher(well):
-        answer = doctor("--json", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
+    well[STATUS].delete_one({"_id": RUNNING["_id"]})
+    answer = doctor("--json", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
+    well[STATUS].insert_one(RUNNING)
     assert bad_ones(answer) == {"settings", "running system"}
     assert found(answer)["LINE token"]["saw"] == "needs: settings"
 
@@ -262,42 +256,24 @@ def test_an_uncapped_recvq_and_missing_processes_are_told(
     assert found(answer)["running system"]["saw"] == "needs: recvq"
 
 
-@pytest.fixture
-def patient(mongo_uri: str, database: Database[Any], tmp_path: Path) -> Iterator[DoctorContext]:
-    """A box on a database of the test's own."""
-    settings = load_settings(
-        {
-            "MONGODB_URI": mongo_uri,
-            "MONGODB_DATABASE": database.name,
-            "SPOOL_PATH": str(tmp_path / "spool.db"),
-        }
-    )
-    box = DoctorContext(settings)
-    yield box
-    box.close()
-
-
 def test_the_running_system_is_judged_as_status_judges_it(
-    patient: DoctorContext, database: Database[Any]
+    mongo_uri: str, database: Database[Any]
 ) -> None:
+    settings = load_settings({"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name})
+    box = DoctorContext(settings)
     now = datetime.now(UTC)
     database[DEADLETTERS].insert_one({"_id": "E1", "lastAt": now, "cause": "quota"})
-    down = {(one.state, one.saw) for one in machine.running(patient)}
+    down = {(one.state, one.saw) for one in machine.running(box)}
     assert (WARN, "dead letters: 1 in the last 24 h, not replayed") in down
     assert {state for state, saw in down if saw.startswith("dispatcher: ")} == {BAD}
     database[DEADLETTERS].delete_many({})
     later = now + timedelta(hours=1)
-    desk = a_desk(now=later, perSecond={})
-    database[STATUS].insert_many([a_dispatcher(now=later), desk])
-    assert [one.state for one in machine.running(patient)] == [OK]
+    database[STATUS].insert_many([a_dispatcher(now=later), a_desk(now=later, perSecond={})])
+    assert [one.state for one in machine.running(box)] == [OK]
+    box.close()
 
 
 # The certificate at the webhook URL.
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @contextmanager
@@ -326,8 +302,9 @@ def showing(pair: Pair) -> Iterator[int]:
 
 
 def test_the_public_certificate_is_verified_as_line_does(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    authority = Authority(tmp_path)
     with linesim.running() as sim, showing(authority.issue(serial=1, days=90)) as port:
         environ = {"LINE_API_BASE": sim.url, "LINE_CHANNEL_ACCESS_TOKEN": sim.token}
         box = DoctorContext(load_settings(environ))
