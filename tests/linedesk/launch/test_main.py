@@ -43,46 +43,30 @@ def refusal(*arguments: str, code: int, **environ: str) -> str:
     return answer.stderr
 
 
-@pytest.mark.parametrize("module", ["frontdesk", "dispatcher"])
-def test_each_process_also_runs_as_a_module(module: str) -> None:
-    answer = linedesk("--help", module=module)
-    assert answer.stdout.startswith(f"Usage: python -m {module} ")
-
-
-def test_bad_settings_are_all_named_and_exit_with_config() -> None:
-    text = refusal("frontdesk", code=78, FRONTDESK_PORT="x", MAX_BODY_KB="0", **SECRETS)
-    assert text == (
-        "linedesk: FRONTDESK_PORT must be a port number, 1 to 65535, not 'x'\n"
-        "linedesk: MAX_BODY_KB must be a whole number of kilobytes, 1 to 8192, not '0'\n"
-    )
+NONE = {"LINE_CHANNEL_SECRET": "", "LINE_CHANNEL_ACCESS_TOKEN": ""}
 
 
 @pytest.mark.parametrize(
-    ("command", "missing"),
+    ("command", "environ", "words"),
     [
-        ("frontdesk", ["LINE_CHANNEL_SECRET"]),
-        ("dispatcher", ["LINE_CHANNEL_ACCESS_TOKEN"]),
-        ("up", ["LINE_CHANNEL_SECRET", "LINE_CHANNEL_ACCESS_TOKEN"]),
+        (
+            "frontdesk",
+            {"FRONTDESK_PORT": "x", "MAX_BODY_KB": "0"},
+            ["FRONTDESK_PORT", "MAX_BODY_KB"],
+        ),
+        ("frontdesk", NONE, ["LINE_CHANNEL_SECRET"]),
+        ("dispatcher", NONE, ["LINE_CHANNEL_ACCESS_TOKEN"]),
+        ("up", NONE, list(NONE)),
+        ("dispatcher", {"MONGODB_URI": "embedded"}, ["MONGODB_URI"]),
+        # The unit of an earlier release restarts everything else.
+        ("scheduler", {}, ["the"]),
     ],
 )
-def test_a_process_without_a_value_it_needs_is_refused_by_name(
-    command: str, missing: list[str]
+def test_wrong_and_missing_settings_are_all_named_and_exit_with_config(
+    command: str, environ: dict[str, str], words: list[str]
 ) -> None:
-    text = refusal(command, code=78, LINE_CHANNEL_SECRET="", LINE_CHANNEL_ACCESS_TOKEN="")
-    assert [line.split()[1] for line in text.splitlines()] == missing
-
-
-@pytest.mark.parametrize("command", ["frontdesk", "dispatcher"])
-def test_a_process_alone_refuses_the_embedded_mongod(command: str) -> None:
-    text = refusal(command, code=78, MONGODB_URI="embedded", **SECRETS)
-    assert text.startswith("linedesk: MONGODB_URI is embedded, which only `linedesk up`")
-
-
-def test_the_scheduler_of_an_earlier_release_ends_with_what_to_do() -> None:
-    """Its unit restarts everything else (RestartPreventExitStatus=CONFIG)."""
-    text = refusal("scheduler", code=78, SCHEDULER="process", **SECRETS)
-    assert text.startswith("linedesk: the dispatcher fires timers: run `systemctl disable --now")
-    assert "scheduler" not in linedesk("--help").stdout
+    text = refusal(command, code=Exit.CONFIG, **SECRETS | environ)
+    assert [line.split()[1] for line in text.splitlines()] == words
 
 
 @pytest.mark.long

@@ -102,11 +102,6 @@ def a_case(database: Database[Any], name: str) -> Result:
             database.jobs.insert_one(a_run(name, at=ago(39)))
             database.calls.insert_one(a_call(name, at=ago(38)))
             return "answered"
-        case "01ALONG":
-            database.jobs.insert_one(a_run(name, at=ago(39)))
-            also = [{"eventId": name, "key": HANAKO}]
-            database.calls.insert_one(a_call("01OTHER", at=ago(38), also=also))
-            return "answered"
         case "01SILENT":
             database.jobs.insert_one(a_run(name, at=ago(39), outcome="finished", effects=0))
             return "no reply"
@@ -114,10 +109,6 @@ def a_case(database: Database[Any], name: str) -> Result:
             database.jobs.insert_one(a_run(name, at=ago(39), outcome="failed", attempt=3))
             database.deadletters.insert_one(a_letter(name, document=event))
             return "failed"
-        case "01REPLAYED":
-            again = {"replays": 1, "replayedAt": ago(1)}
-            database.deadletters.insert_one(a_letter(name, document=event, **again))
-            return "replayed"
         case "01SENDFAILED":
             database.jobs.insert_one(a_run(name, at=ago(39)))
             letter = a_letter(f"{name}/0", seconds=20, effect=a_send(name), cause="quota")
@@ -128,14 +119,9 @@ def a_case(database: Database[Any], name: str) -> Result:
             outbox = {place_of(7, 1): a_send(name)}
             database.conversations.insert_one(a_conversation(applied=[name], outbox=outbox))
             return "waiting"
-        case "01FAILS":
-            database.jobs.insert_one(a_run(name, at=ago(39), outcome="failed", error="KeyError"))
-            return "waiting"
         case "01HELD":
             held = {"_id": event["_id"], "n": 1, "channel": "main", "key": HANAKO}
             database.held.insert_one({**held, "document": event, "why": "paused", "since": now()})
-            return "waiting"
-        case "01NEW":
             return "waiting"
         case _:
             # Its row in `jobs` is overwritten already.
@@ -146,8 +132,7 @@ def a_case(database: Database[Any], name: str) -> Result:
 
 
 CASES = (
-    *("01ANSWERED", "01ALONG", "01SILENT", "01GIVENUP", "01REPLAYED", "01SENDFAILED"),
-    *("01OUTBOX", "01FAILS", "01HELD", "01NEW", "01FINISHED"),
+    *("01ANSWERED", "01SILENT", "01GIVENUP", "01SENDFAILED", "01OUTBOX", "01HELD", "01FINISHED"),
 )
 
 

@@ -143,19 +143,6 @@ def test_what_people_wrote_shows_where_it_is_switched_on(
             assert SECRET_TEXT in browser.get(f"{url}{path}").text, path
 
 
-def test_a_page_shows_the_values_of_the_rows(full: Rows, browser: requests.Session) -> None:
-    with served(full) as url:
-        page = unescape(browser.get(f"{url}/").text)
-        for words in ("12.4/s", "3 of 20 busy", "waiting behind a slow handler"):
-            assert words in page, words
-        calls = browser.get(f"{url}/calls").text
-        assert "409 sent before" in calls
-        # LINE's support asks for it.
-        assert f">{a_day.calls()[1]['requestId']}<" in calls
-        told = browser.get(f"{url}/", headers={"accept": "application/json"}).json()
-        assert told["queue"]["documents"] == 18
-
-
 def test_a_name_stands_beside_each_id_and_ids_of_the_audit_are_links(
     full: Rows, browser: requests.Session
 ) -> None:
@@ -298,28 +285,6 @@ def test_a_form_of_another_site_does_nothing(full: Rows, browser: requests.Sessi
             assert answer.status_code == 403
         assert full.control.count_documents({}) == 0
         assert full.audit.count_documents({}) == 0
-
-
-def test_pause_and_resume_are_ordered_and_audited(full: Rows, browser: requests.Session) -> None:
-    with served(full) as url:
-        answer = post(browser, url, "/pause", key=USER, why="<b>too many</b>")
-        assert f"main/{USER} is paused" in answer.text
-        assert eventually(lambda: "too many" in browser.get(url).text)
-        row = full.control.find_one({"_id": f"pause/main/{USER}"})
-        assert row is not None
-        assert row["why"] == "<b>too many</b>"
-        assert "was already paused" in post(browser, url, "/pause", key=USER).text
-        # With a second channel this one is not everything.
-        full.conversations.insert_one({**a_day.conversation(), "_id": f"shop/{USER}"})
-        post(browser, url, "/pause", channel="main")
-        assert "is resumed" in post(browser, url, "/resume", channel="main").text
-        assert "is resumed" in post(browser, url, "/resume", key=USER, channel="main").text
-        assert full.control.count_documents({}) == 0
-        assert "was not paused" in post(browser, url, "/resume", key=USER).text
-        acts = [(row["act"], row["via"], row["outcome"]) for row in full.audit.find()]
-        order = ("pause", "pause", "pause", "resume", "resume", "resume")
-        assert acts == [(act, "page", "done") for act in order]
-        assert "&lt;b&gt;too many" in browser.get(f"{url}/audit").text
 
 
 def test_letters_are_replayed_and_dropped_once_it_was_confirmed(
