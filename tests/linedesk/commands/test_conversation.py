@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -135,27 +134,16 @@ def lines_of(answer: Result) -> dict[str, list[str]]:
     return found
 
 
-def problems(answer: Result) -> list[str]:
-    """The lines of stderr, without log lines of other tests' threads."""
-    return [line for line in answer.stderr.splitlines() if line.startswith("linedesk: ")]
-
-
 def test_the_page_shows_everything_except_texts(show: Run) -> None:
     answer = show(HANAKO)
     page = lines_of(answer)
-    assert page["conversation"] == [f"main/{HANAKO}"]
     assert page["who"] == ["花子 (user, friend)"]
-    assert re.fullmatch(r"asking_hour, until .* \(in \d min( \d+ s)?\)", page["state"][0])
+    assert page["state"][0].startswith("asking_hour, until ")
     assert page["data"] == ['{"at": {"hour": 8}, "名前": "はな"}']
-    again, ask = page["timers"]
-    assert re.match(r'again  20.* due 5 min.* ago  \{"asked": 1\}$', again)
-    assert re.match(r"ask  20.* in 2 h \d min  every day at 08:30 Asia/Tokyo$", ask)
-    assert re.match(r"2 waiting, oldest from .* \(3 min.* ago\), 1 tried$", page["outbox"][0])
-    assert re.match(
-        r"2 documents, the first held since .* \(1 h.* ago\) \(slow\)$", page["held"][0]
-    )
+    assert [line.split()[0] for line in page["timers"]] == ["again", "ask"]
+    assert page["outbox"][0].startswith("2 waiting, oldest from ")
+    assert page["held"][0].startswith("2 documents, the first held since ")
     assert page["dead letters"] == ["1"]
-    assert page["last record"][0].endswith("ago), 12 in all")
     assert SECRET not in answer.stdout
 
 
@@ -166,52 +154,28 @@ def test_a_group_tells_its_members_states_and_timers(show: Run) -> None:
     assert page["timers"][0].startswith("ring of 太郎  20")
 
 
-def test_waiting_texts_are_shown_with_text(show: Run) -> None:
-    shown = show("--text", HANAKO).stdout
-    assert shown.count(SECRET) == 2
-    assert "retryKey" not in shown
-    told = json.loads(show("--text", "--json", HANAKO).stdout)
-    assert told["outbox"]["effects"][0]["messages"][0]["text"] == SECRET
-
-
-def test_json_tells_the_same_to_a_program(show: Run) -> None:
+def test_json_tells_the_same_to_a_program_and_texts_where_they_are_wanted(show: Run) -> None:
     answer = show("--json", HANAKO)
     told = json.loads(answer.stdout)
-    assert {name: told[name] for name in ("id", "kind", "name", "friend", "state")} == {
-        "id": f"main/{HANAKO}",
-        "kind": "user",
-        "name": "花子",
-        "friend": True,
-        "state": "asking_hour",
-    }
+    assert (told["id"], told["name"], told["state"]) == (f"main/{HANAKO}", "花子", "asking_hour")
     assert [(one["name"], one["every"]) for one in told["timers"]] == [
         ("again", None),
         ("ask", "08:30 Asia/Tokyo"),
     ]
-    assert datetime.fromisoformat(told["until"]).utcoffset() is not None
     assert (told["outbox"]["count"], told["outbox"]["tried"]) == (2, 1)
-    assert "effects" not in told["outbox"]
     assert (told["held"]["count"], told["deadLetters"], told["records"]) == (2, 1, 12)
-    assert "花子" in answer.stdout
     assert SECRET not in answer.stdout
+    told = json.loads(show("--text", "--json", HANAKO).stdout)
+    assert told["outbox"]["effects"][0]["messages"][0]["text"] == SECRET
 
 
 def test_a_conversation_is_found_by_id_start_channel_or_name(show: Run) -> None:
-    words = {
-        **dict.fromkeys((f"main/{HANAKO}", "U11", f"{HANAKO[:8]}…{HANAKO[-6:]}"), f"main/{HANAKO}"),
-        "main/C": f"main/{GROUP}",
-        **dict.fromkeys(("次", "U9", "shop/U9", "shop"), "shop/U9"),
-    }
-    assert {word: json.loads(show("--json", word).stdout)["id"] for word in words} == words
-    first, *listed = problems(show("花子", code=1))
-    assert first == "linedesk: '花子' matches several conversations:"
-    assert sorted(listed) == [
-        f"linedesk: main/{GROUP} group 太郎、花子",
-        f"linedesk: main/{HANAKO} user 花子",
-    ]
-    for word in ("三郎", "U12", "$where", "..*"):
-        answer = show(word, code=1)
-        assert (problems(answer), answer.stdout) == ([f"linedesk: no conversation {word!r}"], "")
+    for word, id_ in {"U11": f"main/{HANAKO}", "main/C": f"main/{GROUP}", "次": "shop/U9"}.items():
+        assert json.loads(show("--json", word).stdout)["id"] == id_
+    told = show("花子", code=1).stderr
+    assert "'花子' matches several conversations:" in told
+    assert f"linedesk: main/{GROUP} group 太郎、花子\n" in told
+    assert "linedesk: no conversation '三郎'\n" in show("三郎", code=1).stderr
 
 
 def test_a_record_that_a_person_has_changed_is_shown(show: Run, people: Database[Any]) -> None:

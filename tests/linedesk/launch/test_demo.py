@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,14 +145,3 @@ def test_its_parts_do_not_outlive_it_when_it_is_killed(running: Demo) -> None:
     parts = running.parts()
     running.process.kill()
     eventually(lambda: not any(is_alive(pid) for pid in parts), seconds=40)
-
-
-@pytest.mark.long
-def test_a_taken_port_is_said(folder: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        demo = Demo(folder, "--port", str(port))
-        assert demo.ended() == 1
-    assert f"linedesk: demo: cannot serve on 127.0.0.1:{port}: " in demo.output()
-    assert "--port" in demo.output()
-    assert "Traceback" not in demo.output()

@@ -118,13 +118,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         eventually(lambda each=each: not any(is_alive(pid) for pid in each.pids()))
 
 
-def test_a_signal_stops_them_one_after_the_other_in_the_order_given(start: Start) -> None:
-    supervised = start("good", "good")
-    supervised.process.send_signal(signal.SIGTERM)
-    assert supervised.ended() == 0
-    assert supervised.diary()[2:] == ["first SIGTERM", "second SIGTERM"]
-
-
 def test_ctrl_c_in_the_terminal_reaches_the_supervisor_alone(start: Start) -> None:
     supervised = start("good", "good")
     os.killpg(supervised.process.pid, signal.SIGINT)
@@ -140,6 +133,7 @@ def test_a_dead_program_is_started_again_and_the_log_says_so(start: Start) -> No
     assert "WARNING launch restarting process=first exit=-9" in supervised.log()
     supervised.process.send_signal(signal.SIGTERM)
     assert supervised.ended() == 0
+    assert supervised.diary()[-2:] == ["first SIGTERM", "second SIGTERM"]
 
 
 def test_an_error_that_a_restart_cannot_fix_stops_everything(start: Start) -> None:

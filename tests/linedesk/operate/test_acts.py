@@ -119,15 +119,6 @@ def test_an_act_of_unknown_outcome_stays_as_begun(
     assert "outcome of an act is unknown, begun in audit act=drop" in caplog.text
 
 
-def test_an_act_whose_end_cannot_be_written_is_done_all_the_same(
-    own: Database[Any], acts: Acts, client: Client
-) -> None:
-    letter = a_letter(own)
-    with failing(client, ["update"], errorCode=262, appName=NAME):
-        assert acts.drop([letter]) == 1
-    assert [row["outcome"] for row in rows(own)] == ["begun"]
-
-
 def test_a_refused_act_says_why(own: Database[Any], acts: Acts) -> None:
     letter = a_letter(own, replayedAt=datetime.now(UTC))
     with pytest.raises(NotReplayed) as refused:

@@ -46,19 +46,6 @@ def wrong(seen: Overview) -> dict[str, str]:
 # The figures.
 
 
-def test_figures_are_those_of_the_rows() -> None:
-    seen = overview(a_desk(), a_dispatcher())
-    assert (seen.rates.accepted, seen.rates.read, seen.rates.decided) == (1.5, 2.0, 1.5)
-    assert (seen.rates.calls, seen.rates.fired, seen.rates.refused) == (1.5, 0.1, 0.25)
-    assert (seen.queue.documents, seen.queue.lag_documents, seen.queue.held) == (7, 2, 1)
-    assert (seen.threads.all, seen.threads.busy) == (20, 3)
-    assert [(one.host, one.use, one.waiting) for one in seen.gates] == [
-        ("api", 0.5, 2),
-        ("data", 0.0, 0),
-    ]
-    assert problems_of(seen) == []
-
-
 def test_several_front_desks_are_summed_but_for_what_they_share() -> None:
     one = a_desk(1, figures={"spoolDocuments": 4, "recvqUnreadShare": 0.2})
     other = a_desk(2, figures={"spoolDocuments": 4, "recvqUnreadShare": 0.3})

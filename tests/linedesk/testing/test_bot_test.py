@@ -91,14 +91,6 @@ def test_what_people_do_reaches_the_handler_as_the_sdk_s_class(
     assert message is None or type(seen[0].message) is message
 
 
-def test_users_have_the_names_that_the_test_gives_them() -> None:
-    test = bot_that(lambda event, talk: talk.reply(str(talk.display_name)), profiles=True)
-    test.names("U2", "花子")
-    assert test.says("U1", "やあ").replies == ["U1"]
-    assert test.says("U2", "やあ", group="C1").replies == ["花子"]
-    assert test.unfollows("U3").pushes == ["None"]
-
-
 def test_content_is_what_the_user_sent_and_goes_with_the_handler(tmp_path: Any) -> None:
     paths = []
 

@@ -54,13 +54,6 @@ def test_messages_wait_until_time_has_gone_by() -> None:
     assert test.advance(60).sent == ()
 
 
-def test_as_many_as_may_be_together_wait_no_more() -> None:
-    test = BotTest(a_bot(most=2))
-    assert test.says("U1", "一").replies == []
-    assert test.says("U1", "二").replies == ["一、二"]
-    assert test.says("U1", "三").replies == []
-
-
 def test_anything_else_ends_the_wait_and_comes_after_it() -> None:
     test = BotTest(a_bot())
     test.says("U1", "一")
@@ -68,14 +61,6 @@ def test_anything_else_ends_the_wait_and_comes_after_it() -> None:
     test.says("U1", "一", group="C1")
     assert test.says("U2", "二", group="C1").replies == ["一"]
     assert test.advance(2).replies == ["二"]
-
-
-def test_a_timer_of_the_conversation_ends_the_wait() -> None:
-    test = BotTest(a_bot())
-    test.says("U1", "起こして")
-    test.advance(2)
-    test.says("U1", "あと5分")
-    assert [one.messages[0]["text"] for one in test.advance(1).sent] == ["あと5分", "おはよう"]
 
 
 def test_a_timer_behind_the_messages_that_cancel_it_is_not_handled() -> None:
