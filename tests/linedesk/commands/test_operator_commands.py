@@ -246,18 +246,15 @@ def test_a_release_names_the_head_and_tells_what_came(
 
 
 class Stream:
-    """A database whose streams can be waited for, and made to fail as they open."""
+    """A database whose streams can be waited for."""
 
     def __init__(self, database: Database[Any]) -> None:
         self._database = database
         self.opened = threading.Semaphore(0)
         self.tokens: list[Any] = []
-        self.errors: list[Exception] = []
 
     def watch(self, *stages: Any, **options: Any) -> Any:
         self.tokens.append(options["resume_after"])
-        if self.errors:
-            raise self.errors.pop()
         stream = self._database.watch(*stages, **options)
         self.opened.release()
         return stream
@@ -336,7 +333,3 @@ def test_a_tail_that_cannot_resume_ends(
             pytest.raises(OperationFailure),
         ):
             next(found)
-    refused = Stream(database)
-    refused.errors = [OperationFailure("no", code=40324)]
-    with pytest.raises(OperationFailure):
-        next(tailed(refused, key=None))

@@ -49,17 +49,6 @@ def test_a_caller_never_gets_a_time_before_a_confirmed_move(
         assert ahead_of(clock) == pytest.approx(moves * 1_000, abs=100)
 
 
-def test_each_move_is_reported_at_once(sim: linesim.Sim, clock: SimClock) -> None:
-    moved = threading.Semaphore(0)
-    clock.when_moved(moved.release)
-    clock.start()
-    assert moved.acquire(timeout=10)  # once at the start: no caller misses an earlier move
-    for _ in range(3):
-        sim.advance(60)
-        assert moved.acquire(timeout=10)
-    assert not moved.acquire(blocking=False)
-
-
 def test_a_move_missed_by_the_thread_is_returned_by_the_next_request(
     sim: linesim.Sim, clock: SimClock
 ) -> None:

@@ -18,7 +18,6 @@ import pytest
 import requests
 from pymongo.database import Database
 
-from linedesk import Bot
 from linedesk.bots import parrot
 from linedesk.bots.load import MOVED, load_bot
 from linedesk.launch.up import room_programs
@@ -295,16 +294,6 @@ def test_a_bot_with_a_used_name_has_to_be_renamed(
     (tmp_path / "dispatcher.py").write_text("from linedesk import Bot\n\nbot = Bot()\n")
     with pytest.raises(SettingsError, match=r"dispatcher/__init__.py hides .*/dispatcher.py"):
         load_bot("dispatcher:bot")
-
-
-def test_a_bot_is_found_in_the_working_directory_behind_all_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*sys.path])
-    (tmp_path / "a_bot_of_mine.py").write_text("from linedesk import Bot\n\nbot = Bot()\n")
-    assert isinstance(load_bot("a_bot_of_mine:bot"), Bot)
-    assert sys.path[-1] == str(tmp_path)
 
 
 def test_the_old_name_of_a_shipped_bot_works_unless_an_authors_own_module_has_it(

@@ -11,7 +11,7 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from linedesk.operate.acts import OperatorControl, heads
-from linedesk.operate.conversation import by_cause, latest, read_conversation, waiting
+from linedesk.operate.conversation import latest, read_conversation, waiting
 from linedesk.operate.dead_letters import Choice, found, ids_in, letter_groups, where_failed
 from linedesk.operate.events.lists import events_between, events_of
 from linedesk.operate.events.story import tell
@@ -171,24 +171,6 @@ def test_conversations_by_their_last_event_and_by_what_waits(database: Database[
     # Of a dispatcher that is gone nothing is known any more.
     database.status.update_one({}, {"$set": {"at": ago(60)}})
     assert waiting(database)[0].why == "held: slow"
-
-
-def test_brief_waits_are_left_out_and_a_cause_that_holds_many_is_one_group(
-    database: Database[Any],
-) -> None:
-    gate = {"code": "line_not_called"}
-    told = [
-        {"channel": "main", "key": f"U{n}", "since": ago(60 - n), "documents": 2}
-        | {"why": {**gate, "until": now() + timedelta(seconds=n)}}
-        for n in range(4)
-    ]
-    told += [{**told[0], "key": "brief", "since": ago(0.5)}, {**told[0], "key": "b", "why": "slow"}]
-    database.status.insert_one(a_dispatcher(now=now(), waiting=told))
-    alone, groups = by_cause(waiting(database), lambda one: one.why or "")
-    assert [one.key for one in alone] == ["b"]
-    assert {cause: [one.key for one in found] for cause, found in groups.items()} == {
-        "LINE is not called for now": ["U0", "U1", "U2", "U3"]
-    }
 
 
 def an_old_event(event_id: str, *, seconds: float, **more: Any) -> Document:

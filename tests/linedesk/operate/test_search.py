@@ -13,12 +13,11 @@ from pymongo.errors import OperationFailure
 
 from linedesk.operate import find
 from linedesk.operate.conversation import names_of, with_names
-from linedesk.operate.find import Hit, folded, scope_of, search
+from linedesk.operate.find import folded, scope_of, search
 from linedesk.operate.text import NotOneConversation
 from linedesk.page.format import short
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, RECVQ
 from linedesk.store.errors import UNAUTHORIZED
-from linedesk.store.records.conversations import FORMER_NAMES
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 HANAKO = "U0864363934356778dfdf79e33dc1a8f1"
@@ -100,20 +99,6 @@ def test_an_id_is_found_by_its_start_and_as_a_screen_shows_it(people: Database[A
     assert {word: found(people, word) for word in ids} == ids
 
 
-def test_a_result_has_its_kind_its_name_and_its_time(people: Database[Any]) -> None:
-    assert search(people, "sato", channel="main").hits == [
-        Hit(
-            "conversation",
-            f"main/{TARO}",
-            name="SATO 太郎",
-            what="user",
-            at=NOW - timedelta(days=2),
-        )
-    ]
-    event = Hit("event", EVENT)
-    assert search(people, EVENT[:9], channel="main").hits == [event]
-
-
 def test_a_search_that_runs_out_of_time_has_read_the_newest_and_says_how_many_are_left(
     people: Database[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,13 +112,6 @@ def test_a_search_that_runs_out_of_time_has_read_the_newest_and_says_how_many_ar
         scope_of(people, "花子", channel="main")
     assert refused.value.found == (f"shop/{OTHER} user 花子",)
     assert str(scope_of(people, HANAKO[:-1] + "1", channel="main")) == f"main/{HANAKO}"
-
-
-def test_a_name_is_found_whatever_an_older_release_kept_of_it(people: Database[Any]) -> None:
-    renamed = {"$set": {FORMER_NAMES: ["鈴", "=鈴木"]}}
-    people[CONVERSATIONS].update_one({"_id": f"main/{HANAKO}"}, renamed)
-    assert found(people, "藤花") == (f"main/{HANAKO}",)
-    assert found(people, "鈴木") == ()
 
 
 def test_an_act_is_for_a_whole_name_and_names_whom_a_part_could_mean(people: Database[Any]) -> None:

@@ -305,16 +305,6 @@ def test_an_unknown_word_is_no_channel_to_pause(told_of: Database[Any]) -> None:
     assert key_of(told_of, "花子", channel="main") == HANAKO
 
 
-def test_a_send_is_found_in_the_call_of_another_event(told_of: Database[Any]) -> None:
-    also = [{"eventId": "01K", "key": "U5"}, {"eventId": "01L", "key": "U6"}]
-    told_of.calls.insert_one(a_call("01J", at=ago(5), key="U4", requestId="req-9", also=also))
-    told_of.recvq.insert_one(an_event("01L", key="U6", at=ago(6)))
-    [call] = [step for step in tell(told_of, "01L").steps if step.kind == "call"]
-    assert call.facts["requestId"] == "req-9"
-    # Overwritten in recvq, and known by its call alone.
-    assert event_of(told_of, "01K") == "01K"
-
-
 def test_no_look_by_id_scans_recvq(told_of: Database[Any]) -> None:
     for query in ({"eventId": "01E"}, {"event.message.id": "m-01E"}):
         plan = told_of.recvq.find(query).limit(1).explain()["queryPlanner"]["winningPlan"]

@@ -141,6 +141,8 @@ def test_a_group_is_replayed_after_a_question_that_can_be_shared(
         assert left & set(ids) == set()
         assert len(left) == 8
         assert full.audit.count_documents({"act": "replay", "by": "hanako"}) == 200
+        assert "it was replayed at" in post(browser, url, "/letters/replay", id=ids[:1])
+        assert f'href="/event/replay%3A{ids[0]}%3A1"' in browser.get(f"{url}/letters/{ids[0]}").text
 
 
 def test_a_replay_of_many_stops_where_mongodb_does_not_answer_and_leaves_the_rest(

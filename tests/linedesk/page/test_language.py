@@ -243,26 +243,3 @@ def test_the_curves_of_one_language_are_not_those_of_another(database: Rows) -> 
         for wanted, label in (("ja", "ハンドラー p99"), ("en", "handler p99"), ("ja", "待ち p99")):
             headers = {"accept-language": wanted}
             assert label in requests.get(f"{url}/charts", headers=headers, timeout=20).text
-
-
-# In a real browser.
-
-
-@pytest.mark.long
-def test_a_japanese_page_stays_japanese_while_it_is_updated(database: Rows, browser: Page) -> None:
-    a_day.fill(database)
-    with served(database) as url:
-        context = browser.new_context(base_url=url, locale="ja-JP")
-        page = context.new_page()
-        page.goto("/")
-        assert page.title().startswith("▲ 警告(")
-        assert page.locator("#zone").inner_text().startswith("時刻はこのブラウザーのタイムゾーン")
-        OperatorControl(database).pause(Scope("main", USER), by="hanako")
-        page.locator(".wrongs", has_text="再開するまで、新しいイベントは保留されます").wait_for()
-        assert re.search(r"\d+(秒|分)", page.locator("#processes").inner_text())
-        page.route("**/*", lambda route: route.abort())
-        page.locator("#offline", has_text="からコンソールに接続できません").wait_for()
-        page.locator(".verdict", has_text="状態不明").wait_for()
-        assert "前のものです" in page.locator(".verdict").inner_text()
-        assert page.title() == "✕ 接続なし · linedesk"
-        context.close()

@@ -26,7 +26,6 @@ from linedesk.page import actions, pages
 from linedesk.page.gatekeeping import MOST_BODY_BYTES, Console, refusal
 from linedesk.store.control import Scope
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.records.waits import code_of
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import EVENT, SECRET_TEXT, USER
 from tests.linedesk.operate.serving import served
@@ -285,34 +284,6 @@ def test_a_form_of_another_site_does_nothing(full: Rows, browser: requests.Sessi
             assert answer.status_code == 403
         assert full.control.count_documents({}) == 0
         assert full.audit.count_documents({}) == 0
-
-
-def test_letters_are_replayed_and_dropped_once_it_was_confirmed(
-    full: Rows, browser: requests.Session
-) -> None:
-    ids = [row["_id"] for row in a_day.letters()]
-    with served(full) as url:
-        chosen = {"act": "replay", "id": ids[:2]}
-        asked = browser.get(f"{url}/letters/ask", params=chosen)
-        assert "Replay 2 dead letters?" in asked.text
-        assert full.recvq.count_documents({}) == 1
-        answer = post(browser, url, "/letters/replay", id=ids[:2])
-        assert "2 letters are replayed" in answer.text
-        assert full.recvq.count_documents({"eventId": f"replay:{ids[0]}:1"}) == 1
-        for path in (f"/letters/{ids[0]}", f"/event/{ids[0]}"):
-            page = browser.get(f"{url}{path}").text
-            assert f'href="/event/replay%3A{ids[0]}%3A1"' in page
-            assert "replay or drop it" not in page
-        again = post(browser, url, "/letters/replay", id=ids[:1])
-        assert "it was replayed at" in again.text
-        assert full.recvq.count_documents({}) == 3
-        dropped = post(browser, url, "/letters/drop", id=ids[2:])
-        assert "1 dead letter dropped" in dropped.text
-        assert full.deadletters.count_documents({}) == 2
-        outcomes = [(row["act"], code_of(row["outcome"])) for row in full.audit.find()]
-        assert outcomes == [
-            *(("replay", "done"), ("replay", "done"), ("replay", "refused"), ("drop", "done")),
-        ]
 
 
 # MongoDB hangs or is away.
