@@ -96,12 +96,3 @@ def test_each_state_of_a_worker_has_its_own_advice(state: str, advice: str) -> N
 
 def test_a_worker_that_stops_is_no_problem() -> None:
     assert problems_of(overview(a_worker_row(), a_worker_row("far/8", state="stopping"))) == []
-
-
-def test_where_the_dispatcher_runs_the_bot_nothing_is_shown() -> None:
-    rows = [a_desk(), a_dispatcher()]
-    read = Read(rows=rows, pauses=[], calls=[])
-    seen = put_together(read, now=NOW)
-    assert seen.workers is None
-    assert "\nworkers" not in told(seen)
-    assert problems_of(seen) == []

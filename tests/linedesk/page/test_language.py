@@ -29,7 +29,6 @@ from tests.linedesk.operate.a_day import EVENT, GROUP, USER
 from tests.linedesk.operate.serving import served
 
 Rows = Database[dict[str, Any]]
-Page = Any
 JAPANESE = {"accept-language": "ja,en;q=0.5"}
 TEMPLATES = Path(web.__file__).parent / "templates"
 LETTER = f"{EVENT[:-1]}0"
