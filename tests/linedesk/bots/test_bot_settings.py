@@ -12,7 +12,6 @@ import pytest
 
 from linedesk import Bot
 from linedesk.bots.load import read_bot_secrets, read_bot_settings
-from linedesk.launch.dispatcher import run_dispatcher
 from linedesk.runtime.logging import masking
 from linedesk.settings.errors import SettingsError
 from linedesk.settings.settings import load_settings
@@ -31,11 +30,6 @@ def refusal(text: str, bot: Bot | None = None) -> list[str]:
     return list(caught.value.problems)
 
 
-def test_what_is_not_given_is_as_the_bot_says() -> None:
-    assert read("") == DEFAULTS
-    assert read(" ,") == DEFAULTS
-
-
 def test_values_are_read_by_the_types_of_the_defaults() -> None:
     told = read(" greeting = a = b ,times=3,again_seconds=5, loud=TRUE,")
     assert told == {"greeting": "a = b", "times": 3, "again_seconds": 5.0, "loud": True}
@@ -50,13 +44,6 @@ def test_a_table_of_the_file_is_read_alike(tmp_path: Path) -> None:
     given = load_settings({}, config_path=config).bot_settings
     told = read_bot_settings(Bot(settings=DEFAULTS), given)
     assert told == {"greeting": "a, b", "times": 3, "again_seconds": 5.0, "loud": True}
-
-
-def test_the_environment_goes_before_the_whole_table(tmp_path: Path) -> None:
-    config = tmp_path / "line.toml"
-    config.write_text("[BOT_SETTINGS]\ntimes = 3\n", "utf-8")
-    settings = load_settings({"BOT_SETTINGS": "loud=true"}, config_path=config)
-    assert settings.bot_settings == {"loud": "true"}
 
 
 KEY = "k3y/of+weather"
@@ -77,7 +64,7 @@ def test_a_bot_whose_secret_is_missing_does_not_start() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [f"{KEY}", f"WEATHER_KEY\n{KEY}", f"A B={KEY}", "A=short", f"A={KEY}\nA={KEY}"]
+    "text", [f"WEATHER_KEY\n{KEY}", f"A B={KEY}", "A=short", f"A={KEY}\nA={KEY}"]
 )
 def test_wrong_secrets_are_refused_and_not_shown(text: str) -> None:
     with pytest.raises(SettingsError) as caught:
@@ -101,7 +88,7 @@ def test_a_secret_is_masked_as_errors_quote_it(key: str, shown: Callable[[str], 
     assert masked(f"GET {shown(key)}").strip("GETb '\"") == "***"
 
 
-@pytest.mark.parametrize("value", ["[1, 2]", "{a = 1}", "2026-11-21"])
+@pytest.mark.parametrize("value", ["[1, 2]", "2026-11-21"])
 def test_a_table_holds_no_lists_tables_or_dates(value: str, tmp_path: Path) -> None:
     config = tmp_path / "line.toml"
     config.write_text(f"[bot_settings]\ngreeting = {value}\n", "utf-8")
@@ -113,47 +100,16 @@ def test_a_table_holds_no_lists_tables_or_dates(value: str, tmp_path: Path) -> N
     ("text", "words"),
     [
         ("times=x", "BOT_SETTINGS: times must be a whole number, not 'x'"),
-        ("times=1.5", "BOT_SETTINGS: times must be a whole number, not '1.5'"),
-        ("times=", "BOT_SETTINGS: times must be a whole number, not ''"),
-        ("again_seconds=5s", "BOT_SETTINGS: again_seconds must be a number, not '5s'"),
         ("again_seconds=nan", "BOT_SETTINGS: again_seconds must be a number, not 'nan'"),
         ("loud=yes", "BOT_SETTINGS: loud must be true or false, not 'yes'"),
         (
             "agian_seconds=5",
             "BOT_SETTINGS has an unknown name: agian_seconds (did you mean again_seconds?)",
         ),
-        (
-            "zone=x",
-            "BOT_SETTINGS has an unknown name: zone "
-            "(the bot has greeting, times, again_seconds, loud)",
-        ),
     ],
 )
 def test_what_is_wrong_is_named_with_what_would_be_right(text: str, words: str) -> None:
     assert refusal(text) == [words]
-
-
-def test_a_handler_cannot_change_what_all_of_them_read() -> None:
-    bot = Bot(settings=DEFAULTS)
-    for settings in (read("times=3", bot), bot.settings):
-        with pytest.raises(TypeError):
-            settings["times"] = 4  # type: ignore[index]
-
-
-def test_all_that_is_wrong_is_named_at_once() -> None:
-    assert len(refusal("times=x, loud=1, zone=Asia/Tokyo")) == 3
-
-
-def test_a_bot_without_settings_says_so() -> None:
-    assert refusal("zone=x", Bot()) == [
-        "BOT_SETTINGS has zone, and the bot has no settings of its own"
-    ]
-
-
-def test_a_default_of_another_type_is_the_bot_s_mistake() -> None:
-    bot = Bot(settings={"days": [1, 2]})
-    assert read("", bot) == {"days": [1, 2]}
-    assert refusal("days=3", bot)[0].startswith("BOT: a default in its settings is a list")
 
 
 def test_the_bot_s_own_check_has_the_last_word() -> None:
@@ -164,9 +120,3 @@ def test_the_bot_s_own_check_has_the_last_word() -> None:
     bot = Bot(settings=DEFAULTS, check_settings=check)
     assert read("times=10", bot)["times"] == 10
     assert refusal("times=11", bot) == ["BOT_SETTINGS: times must be 10 at most"]
-
-
-def test_a_dispatcher_does_not_start_with_what_is_wrong() -> None:
-    environ = {"BOT": "linedesk.bots.timer:bot", "BOT_SETTINGS": "times=x"}
-    with pytest.raises(SettingsError, match="BOT_SETTINGS has times, and the bot has no settings"):
-        run_dispatcher(load_settings(environ))

@@ -26,16 +26,6 @@ def test_a_number_is_acknowledged_and_answered_when_its_seconds_are_over(bot_tes
     assert bot_test.advance(MONTH).texts == []
 
 
-def test_each_timer_of_a_user_fires_separately(bot_test: BotTest) -> None:
-    for number in ("60", "１８０", "60", "30"):
-        bot_test.says("U1", number)
-    bot_test.says("U2", "180")
-    assert bot_test.replies == ["180秒後にお知らせします"]
-    assert bot_test.advance(100).pushes == ["30秒経ちました", "60秒経ちました", "60秒経ちました"]
-    assert [one.to for one in bot_test.last.sent] == ["U1"] * 3
-    assert bot_test.advance(100).pushes == ["180秒経ちました"] * 2
-
-
 def test_a_cancel_stops_all_of_this_user_s_and_says_how_many(bot_test: BotTest) -> None:
     assert bot_test.says("U1", "キャンセル").replies == [NONE_WAITING]
     for number in ("30", "60", "90"):
@@ -59,15 +49,6 @@ def test_in_a_group_the_timers_are_the_group_s(bot_test: BotTest) -> None:
     assert bot_test.advance(60).texts == []
 
 
-def test_anything_else_is_explained(bot_test: BotTest) -> None:
-    assert bot_test.follows("U1").replies == [WELCOME]
-    assert HELP in WELCOME
-    assert bot_test.says("U1", "こんにちは").replies == [HELP]
-    assert bot_test.sticker("U1").replies == [HELP]
-    assert bot_test.image("U1").replies == [HELP]
-    assert bot_test.timers("U1") == []
-
-
 def test_a_user_who_left_gets_no_more_messages(bot_test: BotTest) -> None:
     bot_test.says("U1", "60")
     assert bot_test.unfollows("U1").texts == []
@@ -85,19 +66,11 @@ def test_a_user_who_left_gets_no_more_messages(bot_test: BotTest) -> None:
     [
         ("180", 180),
         ("１８０", 180),
-        ("　１８０ \n", 180),
-        ("0180", 180),
-        ("1", 1),
         ("180秒", 180),
         ("１８０秒。", 180),
-        ("180！", 180),
-        ("１８０ 秒", 180),
-        ("+180", 180),
         ("180.0", 180),
-        ("1,800", 1800),
         ("１，８００", 1800),
         (str(MONTH), MONTH),
-        ("2,592,000", MONTH),
         ("0" * 4_900 + "5", 5),
     ],
 )
@@ -110,8 +83,7 @@ def test_a_number_however_it_is_written(text: str, seconds: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("0", "０", "000", "-1", "－1", "ー1", "−1", "‐1", "- 180", "-0", "0秒", "-180秒"),
-        *("1.5", "０．５", "180.25", str(MONTH + 1), "2592001秒", "99999999", "1" * 5_000),
+        *("0", "０", "-1", "－1", "ー1", "0秒", "1.5", "０．５", str(MONTH + 1), "1" * 5_000),
     ],
 )
 def test_a_number_that_no_timer_can_have_is_refused(text: str) -> None:
@@ -120,15 +92,11 @@ def test_a_number_that_no_timer_can_have_is_refused(text: str) -> None:
     assert bot_test.timers("U1") == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("百八十", "180 60", "3分", "1時間", "1e3", "1/2", "0x10", "1,80", "¹²³a", "١٨٠"),
-        *("秒", "-", "キャンセルして", "cancel", "180秒後", "１，８", ".5", "1.2.3", "😀"),
-    ],
-)
-def test_words_are_no_numbers(text: str) -> None:
-    assert BotTest(timer.bot).says("U1", text).replies == [HELP]
+def test_anything_else_is_explained() -> None:
+    bot_test = BotTest(timer.bot)
+    assert bot_test.follows("U1").replies == [WELCOME]
+    for text in ("百八十", "180 60", "1e3", "1,80", "１８０分", "-", "キャンセルして", ".5", "😀"):
+        assert bot_test.says("U1", text).replies == [HELP]
 
 
 def test_no_more_wait_at_once_than_one_event_can_cancel() -> None:

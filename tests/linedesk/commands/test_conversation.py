@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,13 +12,8 @@ import pytest
 from bson import ObjectId
 from click.testing import CliRunner, Result
 from pymongo.database import Database
-from rich.cells import cell_len
 
-from linedesk.commands.conversation import page
-from linedesk.commands.listing import show_page
 from linedesk.launch import main
-from linedesk.operate.conversation import conversation_summary
-from linedesk.operate.format import for_long
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
@@ -69,42 +62,6 @@ def a_conversation(key: str, *, channel: str = "main", **more: Any) -> dict[str,
     }
 
 
-REMINDER = """\
-conversation  main/Ubc165d725d7686cf31c98780f2c18857
-who           佐藤花子 (user)
-state         none
-data          {"at": {"hour": 8, "minute": 30}}
-timers        ask  2026-11-22 23:30:00+00:00  in 12 h 19 min  every day at 08:30 Asia/Tokyo
-outbox        empty
-held          none
-dead letters  none
-last record   2026-11-22 11:10:28+00:00 (7 s ago), 2 in all
-"""
-
-
-def test_the_page_of_a_user_with_a_daily_timer(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(
-        "linedesk.commands.conversation.local", lambda moment: moment.isoformat(sep=" ")
-    )
-    recorded = datetime(2026, 11, 22, 11, 10, 28, tzinfo=UTC)
-    ask = datetime(2026, 11, 22, 23, 30, tzinfo=UTC)
-    found = a_conversation(
-        "Ubc165d725d7686cf31c98780f2c18857",
-        profile={"displayName": "佐藤花子"},
-        friend=None,
-        data={"at": {"hour": 8, "minute": 30}},
-        n=2,
-        at=recorded,
-    )
-    every = {"at": "08:30", "tz": "Asia/Tokyo"}
-    timer = a_row(f"{found['_id']}/ask", runAt=ask, every=every)
-    told = conversation_summary(found, timers=[timer])
-    show_page(page(told, now=recorded + timedelta(seconds=7)))
-    assert capsys.readouterr().out == REMINDER
-
-
 def a_row(id_: str, **more: Any) -> dict[str, Any]:
     channel, key, *_ = id_.split("/")
     name = id_.rpartition("/")[2]
@@ -136,9 +93,7 @@ def people(database: Database[Any]) -> Database[Any]:
                 outbox={place_of(3, n): one.as_document() for n, one in enumerate(sends)},
                 call={"at": now, "as": "push", "key": "K", "members": [place_of(3, 0)]},
             ),
-            a_conversation(
-                TARO, profile={"displayName": "太郎"}, friend=False, answers=answers_of(now, sends)
-            ),
+            a_conversation(TARO, profile={"displayName": "太郎"}, friend=False),
             a_conversation(GROUP, kind="group", friend=None, members=members, states={TARO: place}),
             a_conversation("U9", channel="shop", profile={"displayName": "次郎"}),
         ]
@@ -169,13 +124,6 @@ def people(database: Database[Any]) -> Database[Any]:
     return database
 
 
-def answers_of(now: datetime, sends: list[Any]) -> dict[str, Any]:
-    """One that waits for a tap, and one that was tapped for."""
-    send = sends[0].as_document()
-    waiting = {"state": "waiting", "at": now - timedelta(minutes=4), "send": send}
-    return {"01A": waiting, "01B": {"state": "taken", "at": now, "by": "01T"}}
-
-
 def lines_of(answer: Result) -> dict[str, list[str]]:
     """The page's lines by their label."""
     found: dict[str, list[str]] = {}
@@ -186,45 +134,17 @@ def lines_of(answer: Result) -> dict[str, list[str]]:
     return found
 
 
-def problems(answer: Result) -> list[str]:
-    """The lines of stderr, without log lines of other tests' threads."""
-    return [line for line in answer.stderr.splitlines() if line.startswith("linedesk: ")]
-
-
 def test_the_page_shows_everything_except_texts(show: Run) -> None:
     answer = show(HANAKO)
     page = lines_of(answer)
-    assert page["conversation"] == [f"main/{HANAKO}"]
     assert page["who"] == ["花子 (user, friend)"]
-    assert re.fullmatch(r"asking_hour, until .* \(in \d min( \d+ s)?\)", page["state"][0])
+    assert page["state"][0].startswith("asking_hour, until ")
     assert page["data"] == ['{"at": {"hour": 8}, "名前": "はな"}']
-    again, ask = page["timers"]
-    assert re.match(r'again  20.* due 5 min.* ago  \{"asked": 1\}$', again)
-    assert re.match(r"ask  20.* in 2 h \d min  every day at 08:30 Asia/Tokyo$", ask)
-    assert re.match(r"2 waiting, oldest from .* \(3 min.* ago\), 1 tried$", page["outbox"][0])
-    assert re.match(
-        r"2 documents, the first held since .* \(1 h.* ago\) \(slow\)$", page["held"][0]
-    )
+    assert [line.split()[0] for line in page["timers"]] == ["again", "ask"]
+    assert page["outbox"][0].startswith("2 waiting, oldest from ")
+    assert page["held"][0].startswith("2 documents, the first held since ")
     assert page["dead letters"] == ["1"]
-    assert page["last record"][0].endswith("ago), 12 in all")
     assert SECRET not in answer.stdout
-
-
-def test_what_is_empty_says_so(show: Run) -> None:
-    page = lines_of(show(TARO))
-    assert "members" not in page
-    assert page["who"] == ["太郎 (user, no friend)"]
-    found = [page[label][0] for label in ("state", "timers", "outbox", "held", "dead letters")]
-    assert found == ["none", "none", "empty", "none", "1"]
-    assert "answers" not in lines_of(show(HANAKO))
-
-
-def test_answers_that_wait_for_a_tap_are_counted(show: Run) -> None:
-    [answers] = lines_of(show(TARO))["answers"]
-    assert re.match(r"1 waiting for a tap on the button, oldest from .* \(4 min.* ago\)$", answers)
-    told = json.loads(show("--json", TARO).stdout)
-    assert told["answers"]["waiting"] == 1
-    assert SECRET not in show("--text", TARO).stdout
 
 
 def test_a_group_tells_its_members_states_and_timers(show: Run) -> None:
@@ -234,125 +154,31 @@ def test_a_group_tells_its_members_states_and_timers(show: Run) -> None:
     assert page["timers"][0].startswith("ring of 太郎  20")
 
 
-def test_waiting_texts_are_shown_with_text(show: Run) -> None:
-    shown = show("--text", HANAKO).stdout
-    assert shown.count(SECRET) == 2
-    assert "retryKey" not in shown
-    told = json.loads(show("--text", "--json", HANAKO).stdout)
-    assert told["outbox"]["effects"][0]["messages"][0]["text"] == SECRET
-
-
-def test_json_tells_the_same_to_a_program(show: Run) -> None:
+def test_json_tells_the_same_to_a_program_and_texts_where_they_are_wanted(show: Run) -> None:
     answer = show("--json", HANAKO)
     told = json.loads(answer.stdout)
-    assert {name: told[name] for name in ("id", "kind", "name", "friend", "state")} == {
-        "id": f"main/{HANAKO}",
-        "kind": "user",
-        "name": "花子",
-        "friend": True,
-        "state": "asking_hour",
-    }
+    assert (told["id"], told["name"], told["state"]) == (f"main/{HANAKO}", "花子", "asking_hour")
     assert [(one["name"], one["every"]) for one in told["timers"]] == [
         ("again", None),
         ("ask", "08:30 Asia/Tokyo"),
     ]
-    assert datetime.fromisoformat(told["until"]).utcoffset() is not None
     assert (told["outbox"]["count"], told["outbox"]["tried"]) == (2, 1)
-    assert "effects" not in told["outbox"]
     assert (told["held"]["count"], told["deadLetters"], told["records"]) == (2, 1, 12)
-    assert "花子" in answer.stdout
     assert SECRET not in answer.stdout
+    told = json.loads(show("--text", "--json", HANAKO).stdout)
+    assert told["outbox"]["effects"][0]["messages"][0]["text"] == SECRET
 
 
-@pytest.mark.parametrize(
-    ("word", "found"),
-    [
-        (f"main/{HANAKO}", f"main/{HANAKO}"),
-        ("U11", f"main/{HANAKO}"),
-        ("main/C", f"main/{GROUP}"),
-        ("花子", 2),
-        ("次郎", "shop/U9"),
-        ("次", "shop/U9"),
-        (f"{HANAKO[:8]}…{HANAKO[-6:]}", f"main/{HANAKO}"),
-        ("U9", "shop/U9"),
-        ("shop/U9", "shop/U9"),
-        ("shop", "shop/U9"),
-        ("main/", 3),
-    ],
-)
-def test_a_conversation_is_found_by_id_start_channel_or_name(
-    show: Run, word: str, found: str | int
-) -> None:
-    if isinstance(found, str):
-        assert json.loads(show("--json", word).stdout)["id"] == found
-        return
-    first, *listed = problems(show(word, code=1))
-    assert first == f"linedesk: {word!r} matches several conversations:"
-    assert (
-        sorted(listed)
-        == [
-            f"linedesk: main/{GROUP} group 太郎、花子",
-            f"linedesk: main/{HANAKO} user 花子",
-            f"linedesk: main/{TARO} user 太郎",
-        ][:found]
-    )
-
-
-@pytest.mark.parametrize("word", ["三郎", "other/U1", "U12", "$where", "..*"])
-def test_an_unknown_name_is_refused_by_name(show: Run, word: str) -> None:
-    answer = show(word, code=1)
-    assert problems(answer) == [f"linedesk: no conversation {word!r}"]
-    assert answer.stdout == ""
-
-
-def test_ids_and_timers_are_read_by_their_indexes(people: Database[Any]) -> None:
-    from linedesk.operate.reading import starting
-
-    people.schedule.insert_many(a_row(f"main/U{n}/x") for n in range(1000, 1500))
-    found = people.schedule.find(starting(f"main/{HANAKO}/"))
-    assert found.explain()["executionStats"]["totalDocsExamined"] == 4
+def test_a_conversation_is_found_by_id_start_channel_or_name(show: Run) -> None:
+    for word, id_ in {"U11": f"main/{HANAKO}", "main/C": f"main/{GROUP}", "次": "shop/U9"}.items():
+        assert json.loads(show("--json", word).stdout)["id"] == id_
+    told = show("花子", code=1).stderr
+    assert "'花子' matches several conversations:" in told
+    assert f"linedesk: main/{GROUP} group 太郎、花子\n" in told
+    assert "linedesk: no conversation '三郎'\n" in show("三郎", code=1).stderr
 
 
 def test_a_record_that_a_person_has_changed_is_shown(show: Run, people: Database[Any]) -> None:
     people.conversations.insert_one({"_id": "z/odd", "data": {"id": ObjectId()}})
     people.schedule.insert_one({"_id": "z/odd/x", "runAt": datetime.now(UTC)})
     assert lines_of(show("z/odd"))["timers"][0].startswith("x  20")
-
-
-def test_a_terminal_gets_a_wrapped_page_without_control_characters(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "60")
-    told = {"who": ["太郎 (user)"], "data": ["\x1b[2J[red]" + "あ" * 40, "x"], "held": []}
-    show_page(told.items())
-    shown = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)  # bold, and its end
-    assert "太郎 (user)" in shown
-    assert "\\x1b[2J[red]" in shown
-    assert "\x1b[2J" not in shown
-    assert max(cell_len(line) for line in shown.splitlines()) <= 60
-    assert shown.count("あ") == 40
-
-
-def test_nothing_is_written(show: Run, people: Database[Any]) -> None:
-    before = [list(people[name].find()) for name in sorted(people.list_collection_names())]
-    show(HANAKO)
-    assert before == [list(people[name].find()) for name in sorted(people.list_collection_names())]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 s"),
-        (0.9, "0 s"),
-        (59, "59 s"),
-        (60, "1 min"),
-        (61, "1 min 1 s"),
-        (7_500, "2 h 5 min"),
-        (7_205, "2 h"),
-        (90_000, "1 d 1 h"),
-        (30 * 86_400 + 59, "30 d"),
-    ],
-)
-def test_durations_are_told_in_their_two_largest_units(seconds: float, words: str) -> None:
-    assert for_long(seconds) == words

@@ -1,4 +1,4 @@
-"""The commands on a terminal of 80 or 120 columns: names, whole ids and figures, the order."""
+"""The commands on a terminal of 80 columns: names, whole ids and figures, the order."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ import pytest
 from pymongo.database import Database
 from rich.cells import cell_len
 
-from linedesk.commands.listing import endpoint_words, show_rows, who
 from linedesk.runtime.exit_codes import Exit
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
 from tests.linedesk.commands.terminals import COLOUR, shown_on, terminal, to_the_end, until
-from tests.linedesk.operate.hand import HANAKO, a_call, a_desk, a_dispatcher, a_run, ago, an_event
+from tests.linedesk.operate.hand import HANAKO, a_call, a_desk, a_dispatcher, a_run, ago
 
 EVENT = "01HEV3K9QW8S4V2Y6Z0A1B2C3D"
 REPLAYED = "01HEV3K9QWREPLAYED00000000"
@@ -63,7 +62,6 @@ def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
 # Lists
 
 
-@pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
@@ -73,49 +71,12 @@ def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
     ],
 )
 def test_a_list_fits_the_terminal_and_cuts_no_id_and_no_figure(
-    environ: dict[str, str], arguments: tuple[str, ...], shown: tuple[str, ...], columns: int
+    environ: dict[str, str], arguments: tuple[str, ...], shown: tuple[str, ...]
 ) -> None:
-    lines, code = shown_on(environ, *arguments, columns=columns)
+    lines, code = shown_on(environ, *arguments, columns=80)
     assert code == Exit.OK
-    assert max(map(cell_len, lines)) <= columns
+    assert max(map(cell_len, lines)) <= 80
     assert [one for one in shown if not any(one in line for line in lines)] == [], lines
-
-
-def test_columns_are_aligned_beside_wide_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"name": "佐藤花子", "key": "U1"}, {"name": "Ann", "key": "U2"}]
-    show_rows(rows, {"who": who, "n": lambda row: "x\n\x1b[2J"}, nothing="-")
-    first, *lines = capsys.readouterr().out.splitlines()
-    assert first == "who          n"
-    assert lines == ["佐藤花子 U1  x \\x1b[2J", "Ann U2       x \\x1b[2J"]
-
-
-def test_an_empty_list_says_so_without_a_heading(
-    environ: dict[str, str], database: Database[Any]
-) -> None:
-    nothing = environ | {"MONGODB_DATABASE": f"{database.name}_empty"}
-    for arguments, words in ((["audit"], "no acts yet"), (["calls"], "no calls match")):
-        assert shown_on(nothing, *arguments, columns=80)[0] == [words]
-
-
-def test_a_dead_letter_shows_its_cause_once(environ: dict[str, str]) -> None:
-    shown = "".join(shown_on(environ, "dead", "show", f"{EVENT}/0", columns=300)[0])
-    assert shown.count(REASON) == 1
-    assert "explained" not in shown
-
-
-def test_a_trace_names_the_person(environ: dict[str, str], database: Database[Any]) -> None:
-    database.recvq.insert_one(an_event("01TRACED", key=HANAKO))
-    lines, _ = shown_on(environ, "trace", "01TRACED", columns=80)
-    assert any(NAME in line for line in lines)
-
-
-def test_short_forms() -> None:
-    row = {"channel": "main", "key": HANAKO, "name": NAME}
-    assert who(row) == f"{NAME} main/{HANAKO}"
-    assert who({"key": HANAKO}) == HANAKO
-    assert who({"channel": "main", "key": None}) == "-"
-    assert endpoint_words("/v2/bot/message/push") == "push"
-    assert endpoint_words("/v2/bot/profile/{}") == "profile/{}"
 
 
 # tail
@@ -157,29 +118,6 @@ def test_a_tail_shows_names_and_event_ids_on_one_line_each_in_order_of_time(
 
 
 # status
-
-
-FIGURES = (
-    *("oplog retention left 3 d 1 h", "queue retention left 30 d", "held 1,204 of 2,000"),
-    *("wait 2.0 s / 5 min", "recvq 12% unread", "quota 1,312 of 5,000"),
-)
-
-
-def test_no_figure_is_cut_on_80_columns(environ: dict[str, str], database: Database[Any]) -> None:
-    soon = datetime.now(UTC) + timedelta(seconds=600)
-    row = a_dispatcher(now=soon)
-    row["figures"] |= {"recvqLeftSeconds": 30 * 86400, "oplogLeftSeconds": 73 * 3600}
-    row["figures"] |= {"heldDocuments": 1204, "heldKeys": 2000, "recvqUnreadShare": 0.12}
-    row["figures"] |= {"quotaMessages": 5000, "quotaUsedMessages": 1312, "outboxEffects": 1204}
-    row["lately"]["waitSeconds"] = {"count": 9, "p50": 2.0, "p90": 300.0, "p99": 300.0}
-    database.status.insert_many([a_desk(now=soon), row])
-    try:
-        lines, _ = shown_on(environ, "status", columns=80)
-    finally:
-        database.status.delete_many({})
-    text = "\n".join(lines)
-    assert [one for one in FIGURES if one not in text] == []
-    assert max(map(cell_len, lines)) <= 80
 
 
 def test_status_has_the_problems_first_and_names(

@@ -10,21 +10,17 @@ from typing import Any
 
 import pytest
 
-from linedesk.doctor.checks import account, configuration, database, machine
-from linedesk.doctor.context import USERS, DoctorContext, credentials_folder, with_line_credentials
-from linedesk.doctor.doctor import HERE, OF_WORKERS, THERE, verdict
+from linedesk.doctor.checks import account, configuration, database
+from linedesk.doctor.context import USERS, DoctorContext, with_line_credentials
+from linedesk.doctor.doctor import verdict
 from linedesk.doctor.finding import Finding, FindingLevel, bad, ok, skip, warn
 from linedesk.doctor.line_api import Reply
-from linedesk.doctor.report import NAME_WIDTH
 from linedesk.doctor.round import Check, Result, look_at
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import load_settings
-from linedesk.setup.neighbours import INDEXES, is_as_made
 from linedesk.setup.rights import DISPATCHER, FRONTDESK, OPERATOR
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.documents import SCHEDULE
 from linedesk.store.queue.usage import Span
-from tests.frontdesk.desk import SECRET
 
 WITH_URI = tuple(f"{who}/MONGODB_URI" for who in USERS)
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -32,64 +28,62 @@ HOUR, DAY, GIGABYTE = 3600.0, 86_400.0, 1024 * MEGABYTE
 OK, WARN, BAD, SKIP = FindingLevel.OK, FindingLevel.WARN, FindingLevel.BAD, FindingLevel.SKIP
 
 
-def ago(**how: float) -> datetime:
-    return NOW - timedelta(**how)
+def a_set(*states: str) -> Finding:
+    members = [{"stateStr": state} for state in states]
+    return database.judge_set({"set": "rs0", "members": members, "writeMajorityCount": 2})
 
 
-# The clock.
+def a_disk(free: float, promised: float) -> Finding:
+    return database.judge_disk(int(free * GIGABYTE), 100 * GIGABYTE, int(promised * GIGABYTE))
 
 
-@pytest.mark.parametrize(
-    ("told", "state"),
-    [(100, OK), (99, OK), (101, OK), (97, WARN), (102, WARN), (140, BAD), (60, BAD)],
-)
-def test_a_date_in_whole_seconds_is_judged_within_its_precision(
-    told: int, state: FindingLevel
-) -> None:
+def a_certificate(days: float) -> Finding:
+    until = f"{NOW + timedelta(days=days):%b %d %H:%M:%S %Y} GMT"
+    names = (("DNS", "bot.example.com"),)
+    return account.judge_certificate({"notAfter": until, "subjectAltName": names}, NOW)
+
+
+def a_clock(told: int) -> Finding:
+    """A date in whole seconds, at 100.1."""
     box = a_box()
     box.bot_info = Reply(200, {}, datetime.fromtimestamp(told, UTC), 100.1, 100.2)
-    assert account.clock(box).state is state
+    return account.clock(box)
 
 
-# MongoDB.
-
-
-@pytest.mark.parametrize(
-    ("number", "state"), [("6.0.5", OK), ("7.0.2-ent", WARN), ("8.2.0", WARN), ("5.0.14", BAD)]
-)
-def test_a_version_that_is_not_proved_is_told(number: str, state: FindingLevel) -> None:
-    assert database.judge_version(number).state is state
-
-
-def a_set(*states: str, majority: int = 1) -> dict[str, Any]:
-    members = [{"stateStr": state} for state in states]
-    return {"set": "rs0", "members": members, "writeMajorityCount": majority}
-
-
-THREE = ("PRIMARY", "SECONDARY", "SECONDARY")
+DOWN = "(not reachable/healthy)"
+# At the measured rate.
+LASTS_AN_HOUR = Span(HOUR, GIGABYTE, GIGABYTE)
 
 
 @pytest.mark.parametrize(
-    ("status", "state", "words"),
+    ("state", "findings"),
     [
-        (a_set("PRIMARY"), OK, ""),
-        (a_set(*THREE, majority=2), OK, ""),
-        (
-            a_set("PRIMARY", "SECONDARY", "(not reachable/healthy)", majority=2),
-            WARN,
-            "shows why the others are down",
-        ),
-        (a_set("PRIMARY", "SECONDARY", "ARBITER", majority=2), WARN, "arbiter"),
-        (a_set("PRIMARY", "(not reachable/healthy)", "ARBITER", majority=2), BAD, "no majority"),
-        (a_set("SECONDARY", "(not reachable/healthy)", majority=2), BAD, "no primary"),
+        (OK, [a_set("PRIMARY", "SECONDARY", "SECONDARY")]),
+        (WARN, [a_set("PRIMARY", "SECONDARY", DOWN), a_set("PRIMARY", "SECONDARY", "ARBITER")]),
+        # No majority can confirm a write, or there is no primary.
+        (BAD, [a_set("PRIMARY", DOWN, "ARBITER"), a_set("SECONDARY", DOWN)]),
+        (OK, [database.judge_version("6.0.5")]),
+        (WARN, [database.judge_version(number) for number in ("7.0.2-ent", "8.2.0")]),
+        (BAD, [database.judge_version("5.0.14")]),
+        (OK, [database.judge_oplog(Span(48 * HOUR, GIGABYTE, GIGABYTE))]),
+        (OK, [database.judge_reach(Span(0.5 * HOUR, GIGABYTE // 20, GIGABYTE))]),
+        (WARN, [database.judge_oplog(Span(23 * HOUR, GIGABYTE, GIGABYTE))]),
+        (BAD, [database.judge_oplog(LASTS_AN_HOUR), database.judge_reach(LASTS_AN_HOUR)]),
+        # It has to hold what capped collections will still take.
+        (OK, [a_disk(10, 1)]),
+        (WARN, [a_disk(10, 6)]),
+        (BAD, [a_disk(5, 4.5), a_disk(0.1, 0)]),
+        (OK, [a_certificate(60)]),
+        (WARN, [a_certificate(20.9)]),
+        (BAD, [a_certificate(6.9), a_certificate(-0.1)]),
     ],
 )
-def test_a_replica_set_is_judged_by_what_a_majority_can_confirm(
-    status: dict[str, Any], state: FindingLevel, words: str
-) -> None:
-    found = database.judge_set(status)
-    assert found.state is state
-    assert words in f"{found.saw} {found.do}"
+def test_what_is_found_is_judged(state: FindingLevel, findings: list[Finding]) -> None:
+    assert [finding.state for finding in findings] == [state] * len(findings)
+
+
+def test_a_date_in_whole_seconds_is_judged_within_its_precision() -> None:
+    assert [a_clock(told).state for told in (99, 101, 102, 60)] == [OK, OK, WARN, BAD]
 
 
 def status_of(user: str, privileges: list[dict[str, Any]]) -> dict[str, Any]:
@@ -101,188 +95,16 @@ def own_privileges(user: Any) -> list[dict[str, Any]]:
     return [one for of in user.privileges("line_bot").values() for one in of]
 
 
-@pytest.mark.parametrize("user", [FRONTDESK, DISPATCHER, OPERATOR])
-def test_the_rights_that_init_gives_are_right(user: Any) -> None:
-    status = status_of(user.name, own_privileges(user))
-    assert database.judge(user, status, "line_bot").state is OK
-
-
 def test_a_right_that_is_missing_is_bad_and_one_too_many_is_told() -> None:
+    for user in (FRONTDESK, DISPATCHER, OPERATOR):
+        status = status_of(user.name, own_privileges(user))
+        assert database.judge(user, status, "line_bot").state is OK
     own = own_privileges(FRONTDESK)
     fewer = database.judge(FRONTDESK, status_of("x", own[1:]), "line_bot")
     assert (fewer.state, "on line_bot.recvq" in fewer.saw) == (BAD, True)
     spare = {"resource": {"db": "line_bot", "collection": "recvq"}, "actions": ["remove"]}
     more = database.judge(FRONTDESK, status_of("x", [*own, spare]), "line_bot")
-    assert (more.state, more.saw) == (
-        WARN,
-        "linedesk-frontdesk has more rights than it needs: remove on line_bot.recvq",
-    )
-
-
-def test_a_user_with_all_rights_lacks_none() -> None:
-    actions = ["find", "insert", "update", "collStats"]
-    whole = {"resource": {"db": "", "collection": ""}, "actions": actions}
-    assert database.judge(FRONTDESK, status_of("root", [whole]), "line_bot").state is WARN
-
-
-LAST = INDEXES[SCHEDULE][1]
-
-
-@pytest.mark.parametrize(
-    ("found", "as_made"),
-    [
-        ({"key": [("endedAt", 1)], "expireAfterSeconds": 604_800, "v": 2}, True),
-        ({"key": [("endedAt", 1.0)], "expireAfterSeconds": 604_800}, True),
-        ({"key": [("endedAt", 1)], "expireAfterSeconds": 60}, False),
-        ({"key": [("endedAt", 1)]}, False),
-        ({"key": [("runAt", 1)], "expireAfterSeconds": 604_800}, False),
-        ({}, False),
-    ],
-)
-def test_an_index_of_the_right_name_has_to_be_the_right_one(
-    found: dict[str, Any], as_made: bool
-) -> None:
-    assert is_as_made(LAST, found) is as_made
-
-
-# Space.
-
-
-@pytest.mark.parametrize(
-    ("span", "state"),
-    [
-        (Span(48 * HOUR, GIGABYTE, GIGABYTE), OK),
-        (Span(23 * HOUR, GIGABYTE, GIGABYTE), WARN),
-        (Span(23 * HOUR, GIGABYTE // 4, GIGABYTE), OK),
-        (Span(HOUR, GIGABYTE, GIGABYTE), BAD),
-        (Span(0.5 * HOUR, GIGABYTE // 2, GIGABYTE), BAD),
-        (Span(0.5 * HOUR, GIGABYTE // 20, GIGABYTE), OK),
-        (Span(0.0, 300, GIGABYTE), OK),
-        (Span(1000 * DAY, 0, GIGABYTE), OK),
-    ],
-    ids=str,
-)
-def test_retention_is_judged_by_the_measured_rate(span: Span, state: FindingLevel) -> None:
-    assert database.judge_oplog(span).state is state
-    assert database.judge_reach(span).state is state
-
-
-def test_the_advice_names_a_sufficient_size() -> None:
-    found = database.judge_oplog(Span(HOUR, 100 * MEGABYTE, 100 * MEGABYTE))
-    assert found.saw == "1 h at 100 MB/h, 100 MB"
-    assert "replSetResizeOplog: 1, size: 3601" in found.do
-    small = database.judge_oplog(Span(HOUR, MEGABYTE, MEGABYTE))
-    assert "size: 990}" in small.do
-    recvq = database.judge_reach(Span(HOUR, 100 * MEGABYTE, 100 * MEGABYTE))
-    assert f"cappedSize: {3601 * MEGABYTE}" in recvq.do
-
-
-@pytest.mark.parametrize(
-    ("free", "promised", "state"),
-    [(10, 1, OK), (10, 6, WARN), (4, 0, WARN), (5, 4.5, BAD), (0.1, 0, BAD)],
-)
-def test_a_disk_has_to_hold_what_capped_collections_will_still_take(
-    free: float, promised: float, state: FindingLevel
-) -> None:
-    assert (
-        database.judge_disk(int(free * GIGABYTE), 100 * GIGABYTE, int(promised * GIGABYTE)).state
-        is state
-    )
-
-
-@pytest.mark.parametrize(
-    ("free", "state", "words"),
-    [(9 * GIGABYTE, OK, "9 GB free"), (GIGABYTE, WARN, "1 GB free"), (0, BAD, "0 B free")],
-)
-def test_the_spool_has_room_for_what_it_may_take(
-    free: int, state: FindingLevel, words: str
-) -> None:
-    found = machine.judge_spool(free, GIGABYTE)
-    assert (found.state, words in found.saw) == (state, True), found
-
-
-@pytest.mark.parametrize(
-    ("timer", "service", "state", "words"),
-    [
-        ("inactive", "inactive", SKIP, "enable --now linedesk-export.timer"),
-        ("active", "failed", BAD, "journalctl -u linedesk-export.service"),
-        ("active", "inactive", OK, "last Sat"),
-    ],
-)
-def test_an_export_that_failed_is_told(
-    timer: str, service: str, state: FindingLevel, words: str
-) -> None:
-    last = {"ActiveState": service, "ExecMainExitTimestamp": "Sat 2026-11-21 03:31:07 UTC"}
-    found = machine.judge_exports({"ActiveState": timer}, last)
-    assert (found.state, words in f"{found.saw} {found.do}") == (state, True), found
-
-
-@pytest.mark.parametrize(
-    ("told", "address"),
-    [
-        ("127.0.0.1:8000 (Stream)", ("127.0.0.1", 8000)),
-        ("[::]:443 (Stream)", ("::", 443)),
-        ("/run/x.sock (Stream)", None),
-        ("", None),
-    ],
-)
-def test_the_socket_unit_tells_where_the_front_desk_is(
-    told: str, address: tuple[str, int] | None
-) -> None:
-    assert machine.listens(told) == address
-
-
-@pytest.mark.parametrize(
-    ("status", "told", "state"),
-    [
-        (200, {"status": "ready"}, OK),
-        (503, {"error": "MongoDB does not answer"}, BAD),
-        (404, {}, BAD),
-    ],
-)
-def test_the_front_desk_is_judged_by_its_own_answer(
-    status: int, told: dict[str, Any], state: FindingLevel
-) -> None:
-    assert machine.judge_ready(status, told).state is state
-
-
-# The certificate.
-
-
-@pytest.mark.parametrize(
-    ("days", "state"), [(60, OK), (20.9, WARN), (7.1, WARN), (6.9, BAD), (-0.1, BAD)]
-)
-def test_a_certificate_is_judged_by_its_days(days: float, state: FindingLevel) -> None:
-    until = f"{NOW + timedelta(days=days):%b %d %H:%M:%S %Y} GMT"
-    names = (("DNS", "bot.example.com"),)
-    found = account.judge_certificate({"notAfter": until, "subjectAltName": names}, NOW)
-    assert (found.state, found.saw.endswith(", bot.example.com")) == (state, True)
-
-
-# LINE.
-
-
-@pytest.mark.parametrize(
-    ("url", "active", "state"),
-    [
-        ("https://bot.example.com/callback", True, OK),
-        ("https://bot.example.com/callback", False, BAD),
-        ("https://bot.example.com/elsewhere", True, WARN),
-    ],
-)
-def test_the_webhook_url_is_compared_with_the_settings(
-    url: str, active: bool, state: FindingLevel
-) -> None:
-    found = account.judge_endpoint({"endpoint": url, "active": active}, "/callback")
-    assert found.state is state
-
-
-def test_a_failed_test_call_says_what_its_reason_means() -> None:
-    told = {"success": False, "statusCode": 401, "reason": "ERROR_STATUS_CODE", "detail": "401"}
-    found = account.judge_test(told)
-    assert (found.state, "LINE_CHANNEL_SECRET" in found.do) == (BAD, True)
-    assert account.judge_test({"success": False, "reason": "NEW_REASON"}).state is BAD
-    assert account.judge_test({"success": True, "statusCode": 200}).state is OK
+    assert (more.state, "remove on line_bot.recvq" in more.saw) == (WARN, True)
 
 
 # The installed box.
@@ -300,11 +122,6 @@ def test_a_persons_command_finds_lines_secrets_above_its_users_folder(tmp_path: 
     assert with_line_credentials(environ)["BOT_SECRETS"] == "KEY=abcdef"
     given = with_line_credentials({**environ, "LINE_CHANNEL_SECRET": "given"})
     assert given["LINE_CHANNEL_SECRET"] == "given"
-
-
-def test_systemds_own_folder_is_not_an_installation() -> None:
-    assert credentials_folder({"CREDENTIALS_DIRECTORY": "/run/credentials/x.service"}) is None
-    assert credentials_folder({}) is None
 
 
 def test_every_secret_has_to_be_there_and_for_root_only(tmp_path: Path) -> None:
@@ -328,18 +145,6 @@ def test_every_secret_has_to_be_there_and_for_root_only(tmp_path: Path) -> None:
     absent = configuration.credentials(box)
     assert absent.state is BAD
     assert "LINE_CHANNEL_SECRET, dispatcher/MONGODB_URI" in absent.saw
-
-
-def test_settings_for_trials_are_reported() -> None:
-    secrets = {"LINE_CHANNEL_SECRET": SECRET, "LINE_CHANNEL_ACCESS_TOKEN": "def"}
-    assert configuration.settings(a_box(**secrets)).state is OK
-    assert configuration.settings(a_box()).saw.startswith("not set: LINE_CHANNEL_SECRET, LINE_")
-    clock_of_linesim = {"SIM_CLOCK": "http://127.0.0.1:9000/sim/clock"}
-    earlier = configuration.settings(a_box(**secrets, SCHEDULER="process"))
-    assert (earlier.state, earlier.saw) == (WARN, "no effect in this release: SCHEDULER")
-    assert earlier.do == "SCHEDULER: the dispatcher fires timers; delete the setting"
-    found = configuration.settings(a_box(**secrets, **clock_of_linesim))
-    assert (found.state, "SIM_CLOCK is set" in found.saw) == (WARN, True)
 
 
 # The round.
@@ -418,11 +223,3 @@ def test_only_bad_findings_fail_except_with_strict() -> None:
     assert code(ok(""), skip(""), warn("", "")) is Exit.OK
     assert code(ok(""), skip(""), warn("", ""), strict=True) is Exit.FAILED
     assert code(ok(""), bad("", "")) is Exit.FAILED
-
-
-def test_every_name_is_unique_and_fits_its_column() -> None:
-    names = [check.name for check in (*HERE, *OF_WORKERS, *THERE)]
-    assert len(set(names)) == len(names)
-    assert max(map(len, names)) <= NAME_WIDTH
-    for n, check in enumerate((*HERE, *OF_WORKERS, *THERE)):
-        assert set(check.needs) <= set(names[:n])

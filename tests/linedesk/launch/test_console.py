@@ -23,7 +23,6 @@ PASSWORD = "correct-horse-battery"
     [
         {"CONSOLE_HOST": "0.0.0.0"},
         {"CONSOLE_HOST": "192.0.2.7"},
-        {"CONSOLE_HOST": "desk.internal"},
         # By a proxy on this machine anybody comes.
         {"CONSOLE_URL": "https://desk.example"},
     ],
@@ -36,21 +35,13 @@ def test_beyond_this_machine_a_password_or_token_is_required(environ: dict[str, 
         assert console_of(load_settings({**environ, name: PASSWORD}))
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-def test_on_this_machine_no_password_is_required(host: str) -> None:
-    assert console_of(load_settings({"CONSOLE_HOST": host})).host == host
-
-
 @pytest.mark.parametrize(
     ("url", "host", "is_proxied"),
     [
         (None, "127.0.0.1", False),
-        ("http://127.0.0.1:8010", "127.0.0.1", False),
-        ("http://localhost:8010", "127.0.0.1", False),
         ("http://desk.internal:8010", "0.0.0.0", False),
         ("http://127.0.0.1:8011", "127.0.0.1", True),
         ("http://desk.internal:8010", "127.0.0.1", True),
-        ("http://desk.internal", "10.0.0.1", True),
         ("https://desk.internal:8010", "0.0.0.0", True),
     ],
 )
@@ -60,16 +51,6 @@ def test_a_url_names_a_proxy_where_the_console_itself_does_not_listen(
     environ = {"CONSOLE_HOST": host, "CONSOLE_PASSWORD": PASSWORD}
     environ |= {"CONSOLE_URL": url} if url else {}
     assert console_of(load_settings(environ)).is_proxied == is_proxied
-
-
-def test_a_password_is_long_and_stays_out_of_sight() -> None:
-    with pytest.raises(SettingsError) as refused:
-        load_settings({"CONSOLE_PASSWORD": "short"})
-    assert "at least 12 printable characters" in str(refused.value)
-    assert "short" not in str(refused.value)
-    settings = load_settings({"CONSOLE_PASSWORD": PASSWORD})
-    assert PASSWORD not in repr(settings)
-    assert PASSWORD in settings.secret_values
 
 
 def test_the_process_answers_without_mongodb_and_ends_at_once() -> None:

@@ -1,15 +1,14 @@
-"""`/metrics`: its answers, a port that is taken, and that it ends with its process."""
+"""`/metrics`: its answers, and that it ends with its process."""
 
 from __future__ import annotations
 
-import http.client
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import pytest
+import requests
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import Metric
 
@@ -19,40 +18,23 @@ from linedesk.runtime.metrics import COUNTER, Figure, Metrics
 from linedesk.setup.private_mongod import free_port
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
-
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
 
-class Answer:
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        self.status = response.status
-        self.type = response.headers["Content-Type"]
-        self.body = response.read().decode()
-
-
-def ask(port: int, path: str = "/metrics", *, method: str = "GET", accept: str = "") -> Answer:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as line:
-        line.request(method, path, headers={"Accept": accept} if accept else {})
-        return Answer(line.getresponse())
-
-
-def answers(port: int) -> bool:
+def listens(port: int) -> bool:
     try:
-        return ask(port).status == 200
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
     except OSError:
         return False
+    return True
 
 
 @contextmanager
-def served(registry: CollectorRegistry | None = None) -> Iterator[int]:
+def served(registry: CollectorRegistry) -> Iterator[tuple[str, int]]:
     port = free_port()
-    with serve_metrics(registry or CollectorRegistry(), "127.0.0.1", port):
-        eventually(lambda: answers(port))
-        yield port
-
-
-# --- its answers ------------------------------------------------------------------------------
+    with serve_metrics(registry, "127.0.0.1", port):
+        eventually(lambda: listens(port))
+        yield f"http://127.0.0.1:{port}/metrics", port
 
 
 def test_it_serves_the_figures_those_of_the_process_and_nothing_twice(
@@ -65,23 +47,18 @@ def test_it_serves_the_figures_those_of_the_process_and_nothing_twice(
     registry = CollectorRegistry()
     figures = Metrics([Figure("accepted_events", COUNTER, "Events.")], registry)
     figures.add("accepted_events", by=3)
-    with served(registry) as port:
-        plain = ask(port)
-        assert plain.type.startswith("text/plain; version=0.0.4")
-        lines = plain.body.splitlines()
+    with served(registry) as (url, _):
+        plain = requests.get(url, timeout=10)
+        assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
+        lines = plain.text.splitlines()
         assert "linedesk_accepted_events_total 3.0" in lines
         names = {line.split(" ")[2] for line in lines if line.startswith("# TYPE")}
         assert {"process_resident_memory_bytes", "process_open_fds"} <= names
-        assert "_created" not in plain.body
+        assert "_created" not in plain.text
         started = next(line for line in lines if line.startswith("process_start_time_seconds"))
         assert 0 <= time.time() - float(started.split()[1]) < 86_400
-
-        open_metrics = ask(port, accept=OPENMETRICS)
-        assert open_metrics.type.startswith("application/openmetrics-text; version=1.0.0")
-        assert open_metrics.body.endswith("# EOF\n")
-
-        assert ask(port, "/metrics?name=x").status == 200
-        assert ask(port, method="POST").status == 405
+        assert requests.get(url, headers={"accept": OPENMETRICS}).text.endswith("# EOF\n")
+        assert requests.post(url, timeout=10).status_code == 405
 
 
 def test_a_figure_that_fails_costs_an_answer_and_nothing_else(
@@ -94,47 +71,20 @@ def test_a_figure_that_fails_costs_an_answer_and_nothing_else(
             assert self.healthy
             return []
 
-    broken, registry, port = Broken(), CollectorRegistry(), free_port()
+    broken, registry = Broken(), CollectorRegistry()
     registry.register(broken)
-    with serve_metrics(registry, "127.0.0.1", port):
-        eventually(lambda: listens(port))
-        assert ask(port).status == 500
+    with served(registry) as (url, _):
+        assert requests.get(url, timeout=10).status_code == 500
         eventually(lambda: "assert self.healthy" in capsys.readouterr().err)
         broken.healthy = True
-        assert ask(port).status == 200
-
-
-def listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=10).close()
-    except OSError:
-        return False
-    return True
-
-
-def test_without_a_port_nothing_is_served() -> None:
-    before = threading.active_count()
-    with serve_metrics(CollectorRegistry(), "127.0.0.1", None):
-        assert threading.active_count() == before
-
-
-# --- its port, and its end --------------------------------------------------------------------
-
-
-def test_a_port_that_is_taken_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        with serve_metrics(CollectorRegistry(), "127.0.0.1", port):
-            pass
-    told = f'metrics not served host=127.0.0.1 port={port} reason="Address already in use"'
-    assert caplog.messages == [told]
+        assert requests.get(url, timeout=10).status_code == 200
 
 
 def test_it_ends_with_its_process_and_frees_the_port_whatever_a_client_does() -> None:
-    with served() as port:
+    with served(CollectorRegistry()) as (url, port):
         slow = socket.create_connection(("127.0.0.1", port), timeout=10)
         slow.sendall(b"GET /metrics HT")
-        assert ask(port).status == 200
+        assert requests.get(url, timeout=10).status_code == 200
         began = time.monotonic()
     assert time.monotonic() - began < metrics_server.JOIN_SECONDS
     assert not listens(port)

@@ -7,17 +7,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 import linesim
 from linedesk.launch.sim_clock import SimClock
 from tests.waiting import eventually
-
-NOWHERE = "http://127.0.0.1:1/sim/clock"
 
 
 def short(url: str, **limits: float) -> SimClock:
@@ -43,13 +39,6 @@ def ahead_of(clock: SimClock) -> float:
     return (clock.now() - datetime.now(UTC)).total_seconds()
 
 
-def test_it_is_the_systems_time_until_the_clock_is_moved(sim: linesim.Sim, clock: SimClock) -> None:
-    assert clock.now().tzinfo == UTC
-    assert ahead_of(clock) == pytest.approx(0, abs=1)
-    sim.advance(180)
-    assert ahead_of(clock) == pytest.approx(180, abs=1)
-
-
 def test_a_caller_never_gets_a_time_before_a_confirmed_move(
     sim: linesim.Sim, clock: SimClock
 ) -> None:
@@ -58,17 +47,6 @@ def test_a_caller_never_gets_a_time_before_a_confirmed_move(
     for moves in range(1, 20):
         sim.advance(1_000)
         assert ahead_of(clock) == pytest.approx(moves * 1_000, abs=100)
-
-
-def test_each_move_is_reported_at_once(sim: linesim.Sim, clock: SimClock) -> None:
-    moved = threading.Semaphore(0)
-    clock.when_moved(moved.release)
-    clock.start()
-    assert moved.acquire(timeout=10)  # once at the start: no caller misses an earlier move
-    for _ in range(3):
-        sim.advance(60)
-        assert moved.acquire(timeout=10)
-    assert not moved.acquire(blocking=False)
 
 
 def test_a_move_missed_by_the_thread_is_returned_by_the_next_request(
@@ -115,10 +93,6 @@ def test_without_an_answer_the_last_offset_is_kept(
     ]
 
 
-def test_without_a_simulator_it_is_the_systems_time() -> None:
-    assert ahead_of(short(NOWHERE)) == pytest.approx(0, abs=1)
-
-
 def test_a_simulator_that_hangs_blocks_no_caller() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         clock = short(f"http://127.0.0.1:{silent.getsockname()[1]}/", ask_seconds=0.05)
@@ -128,32 +102,3 @@ def test_a_simulator_that_hangs_blocks_no_caller() -> None:
         clock.stop()
         assert clock.join(5)
         assert time.monotonic() - began < 5
-
-
-@contextmanager
-def answering(body: bytes) -> Iterator[str]:
-    """A server that answers one request in this way; its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        thread.join(5)
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b'{"ahead": "soon"}', b'{"ahead": -1}', b'{"ahead": NaN}']
-)
-def test_an_answer_that_is_no_clock_counts_as_none(body: bytes) -> None:
-    with answering(body) as url:
-        assert ahead_of(short(url)) == pytest.approx(0, abs=1)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-import importlib
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +18,14 @@ import pytest
 import requests
 from pymongo.database import Database
 
-from linedesk import Bot
-from linedesk.bots.load import MOVED, REMOVED, load_bot
+from linedesk.bots import parrot
+from linedesk.bots.load import MOVED, load_bot
 from linedesk.launch.up import room_programs
 from linedesk.launch.worker import END_SECONDS
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.errors import DataInUse, SettingsError
 from linedesk.settings.settings import load_settings
 from linedesk.setup import database as opening
-from linedesk.setup import init
 from linedesk.setup.database import open_database, with_server
 from linedesk.setup.init import init_database
 from linedesk.setup.kept_mongod import KeptMongod, beside_up
@@ -150,14 +146,6 @@ def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
         systemd.recv(1)  # No child spoke in the name of `up`.
 
 
-def test_what_is_started_exists() -> None:
-    programs = room_programs(load_settings({}), config_path=None, verbose=False)
-    assert [program.name for program in programs] == ["frontdesk", "dispatcher"]
-    for program in programs:
-        module = program.command[program.command.index("-m") + 1]
-        assert find_spec(f"{module}.__main__")
-
-
 def test_a_worker_runs_beside_and_stops_last_where_handlers_run_in_workers() -> None:
     given = {"dispatcher_workers": "amqp", "amqp_url": "amqp://127.0.0.1/"}
     settings = load_settings({name.upper(): value for name, value in given.items()})
@@ -165,15 +153,6 @@ def test_a_worker_runs_beside_and_stops_last_where_handlers_run_in_workers() -> 
     assert [one.name for one in programs] == ["frontdesk", "dispatcher", "worker"]
     assert programs[-1].command[-5:] == ["-m", "linedesk", "worker", "--config", "line.toml"]
     assert programs[-1].stop_seconds > settings.drain_seconds + END_SECONDS
-
-
-@pytest.mark.long
-def test_a_setting_that_only_a_child_can_refuse_ends_everything_with_config(
-    start: Start, on_the_tests_mongodb: dict[str, str]
-) -> None:
-    up = start(on_the_tests_mongodb | {"BOT": "no_such_module:bot"})
-    assert up.process.wait(60) == 78
-    assert "BOT names the module 'no_such_module'" in up.log()
 
 
 @pytest.mark.long
@@ -238,21 +217,16 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KeptMongod
     kept._lock.close()
 
 
-@pytest.mark.parametrize("environ", [{}, {"MONGODB_URI": "embedded"}])
-def test_where_no_server_is_set_a_command_takes_what_up_runs_with(
-    kept: KeptMongod, environ: dict[str, str]
-) -> None:
-    found = beside_up(load_settings(environ))
+def test_where_no_server_is_set_a_command_takes_what_up_runs_with(kept: KeptMongod) -> None:
+    given = load_settings({"MONGODB_URI": "mongodb://elsewhere/?replicaSet=rs0"})
+    assert beside_up(given) is given
+    assert beside_up(load_settings({"MONGODB_URI": "embedded"})).mongodb_uri == OF_UP
+    found = beside_up(load_settings({}))
     assert found.mongodb_uri == OF_UP
     assert (found.mongodb_database, found.spool_path) == ("of_up", Path("/of/up"))
     assert (found.line_channel_secret, found.bot_settings) == ((), {})
-    own = beside_up(load_settings(environ | {"MONGODB_DATABASE": "own"}))
+    own = beside_up(load_settings({"MONGODB_DATABASE": "own"}))
     assert (own.mongodb_database, own.mongodb_uri) == ("own", OF_UP)
-
-
-def test_a_server_that_is_set_goes_before_that_of_up(kept: KeptMongod) -> None:
-    given = load_settings({"MONGODB_URI": "mongodb://elsewhere/?replicaSet=rs0"})
-    assert beside_up(given) is given
 
 
 def test_nothing_secret_is_written_down(kept: KeptMongod, tmp_path: Path) -> None:
@@ -261,15 +235,8 @@ def test_nothing_secret_is_written_down(kept: KeptMongod, tmp_path: Path) -> Non
     assert not any(secret in text for secret in (*SECRETS.values(), "planted"))
 
 
-@pytest.mark.parametrize("state", ["ended", "not written yet", "of another version"])
-def test_without_an_up_settings_stay_as_they_are(
-    kept: KeptMongod, tmp_path: Path, state: str
-) -> None:
-    if state == "ended":
-        kept._lock.close()
-    else:
-        text = {"not written yet": "", "of another version": '{"new": 1}'}[state]
-        (tmp_path / "linedesk" / "mongod" / "lock").write_text(text)
+def test_without_an_up_settings_stay_as_they_are(kept: KeptMongod) -> None:
+    kept._lock.close()
     given = load_settings({})
     assert beside_up(given) is given
 
@@ -289,23 +256,6 @@ def test_a_command_says_at_once_that_nothing_runs(
     ):
         pass
     with pytest.raises(StoreUnavailable, match=r"nothing listens at 127.0.0.1:27017"):
-        init_database(with_server(load_settings({})), capped_mb=1)
-
-
-def test_without_an_up_commands_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with pytest.raises(StoreUnavailable, match="start `linedesk up` with MONGODB_URI=embedded"):
-        with_server(load_settings({"MONGODB_URI": "embedded"}))
-
-
-def test_init_is_for_the_mongod_of_up_where_no_server_is_set(
-    kept: KeptMongod, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def reached(uri: str) -> str:
-        raise StoreUnavailable(uri)
-
-    monkeypatch.setattr(init, "ensure_replica_set", reached)
-    with pytest.raises(StoreUnavailable, match=re.escape(OF_UP)):
         init_database(with_server(load_settings({})), capped_mb=1)
 
 
@@ -336,73 +286,32 @@ def test_a_command_by_python_m_imports_ours(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("spec", ["dispatcher:bot", "dispatcher.mine:bot"])
 def test_a_bot_with_a_used_name_has_to_be_renamed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
     (tmp_path / "dispatcher.py").write_text("from linedesk import Bot\n\nbot = Bot()\n")
     with pytest.raises(SettingsError, match=r"dispatcher/__init__.py hides .*/dispatcher.py"):
-        load_bot(spec)
+        load_bot("dispatcher:bot")
 
 
-def test_a_bot_is_found_in_the_working_directory_behind_all_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_old_name_of_a_shipped_bot_works_unless_an_authors_own_module_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*sys.path])
-    (tmp_path / "a_bot_of_mine.py").write_text("from linedesk import Bot\n\nbot = Bot()\n")
-    assert isinstance(load_bot("a_bot_of_mine:bot"), Bot)
-    assert sys.path[-1] == str(tmp_path)
-
-
-@pytest.mark.parametrize("name", REMOVED)
-def test_for_a_shipped_bot_that_was_removed_the_error_says_what_to_do(name: str) -> None:
-    with pytest.raises(SettingsError, match="it was removed; copy"):
-        load_bot(f"{name}:bot")
-
-
-OLD_NAMES = ("bots", *MOVED)
-
-
-@pytest.fixture
-def own_parrot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bot author's module that has the old name of a shipped bot, still empty."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
-    for name in OLD_NAMES:
+    for name in ("bots", *MOVED):
         # Set first, so that the test's imports are dropped at its end.
         monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
-        del sys.modules[name]
-    (tmp_path / "bots").mkdir()
-    (tmp_path / "bots" / "__init__.py").touch()
-    return tmp_path / "bots" / "parrot.py"
-
-
-@pytest.mark.parametrize(("old", "new"), MOVED.items())
-def test_the_old_name_of_a_shipped_bot_still_works_and_the_new_one_is_named(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, old: str, new: str
-) -> None:
-    for name in OLD_NAMES:
-        monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
-    assert load_bot(f"{old}:bot") is importlib.import_module(new).bot
-    (record,) = caplog.records
-    assert (record.levelname, f"old={old} new={new}" in record.message) == ("WARNING", True)
-
-
-def test_a_bot_author_s_own_module_goes_before_the_old_name_of_a_shipped_bot(
-    own_parrot: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    own_parrot.write_text("from linedesk import Bot\n\nbot = Bot()\n")
+    assert load_bot("bots.parrot:bot") is parrot.bot
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
+    for name in ("bots", *MOVED):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    own = tmp_path / "bots" / "parrot.py"
+    own.parent.mkdir()
+    own.with_name("__init__.py").touch()
+    own.write_text("from linedesk import Bot\n\nbot = Bot()\n")
     load_bot("bots.parrot:bot")
-    assert sys.modules["bots.parrot"].__file__ == str(own_parrot)
-    assert caplog.records == []
-
-
-def test_what_a_bot_author_s_own_module_lacks_is_named_and_no_shipped_bot_is_loaded(
-    own_parrot: Path,
-) -> None:
-    own_parrot.write_text("import no_such_module\n")
-    with pytest.raises(SettingsError, match="No module named 'no_such_module'"):
-        load_bot("bots.parrot:bot")
+    assert sys.modules["bots.parrot"].__file__ == str(own)
+    assert len(caplog.records) == 1

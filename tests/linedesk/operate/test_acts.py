@@ -10,7 +10,7 @@ import pytest
 from bson import ObjectId
 from pymongo.database import Database
 
-from linedesk.operate.acts import Acts, Audit, Head, heads, newest, only
+from linedesk.operate.acts import Acts, Head, heads, newest, only
 from linedesk.operate.processes import present_leader
 from linedesk.operate.text import NotDone, NotReplayed, known
 from linedesk.store.client import Client, connect
@@ -119,15 +119,6 @@ def test_an_act_of_unknown_outcome_stays_as_begun(
     assert "outcome of an act is unknown, begun in audit act=drop" in caplog.text
 
 
-def test_an_act_whose_end_cannot_be_written_is_done_all_the_same(
-    own: Database[Any], acts: Acts, client: Client
-) -> None:
-    letter = a_letter(own)
-    with failing(client, ["update"], errorCode=262, appName=NAME):
-        assert acts.drop([letter]) == 1
-    assert [row["outcome"] for row in rows(own)] == ["begun"]
-
-
 def test_a_refused_act_says_why(own: Database[Any], acts: Acts) -> None:
     letter = a_letter(own, replayedAt=datetime.now(UTC))
     with pytest.raises(NotReplayed) as refused:
@@ -142,16 +133,6 @@ def test_a_refused_act_says_why(own: Database[Any], acts: Acts) -> None:
     assert own.list_collection_names(filter={"name": "recvq"}) == []
 
 
-def test_a_long_reason_is_cut_and_many_letters_are_told_in_slices(
-    own: Database[Any], acts: Acts
-) -> None:
-    acts.pause(Scope(), why="x" * 2_000)
-    assert acts.drop([str(n) for n in range(1_500)]) == 0
-    first, *drops = rows(own)
-    assert (first["on"], len(first["why"])) == ("all", 500)
-    assert sorted(len(row["on"]) for row in drops) == [500, 1_000]
-
-
 def test_of_two_pauses_at_once_one_counts_and_a_resume_without_a_pause_does_nothing(
     own: Database[Any], acts: Acts
 ) -> None:
@@ -161,12 +142,6 @@ def test_of_two_pauses_at_once_one_counts_and_a_resume_without_a_pause_does_noth
         *(True, False),
     ]
     assert [row["by"] for row in rows(own)] == ["hanako", "taro", "hanako", "taro"]
-
-
-def test_the_audit_records_acts_outside_of_the_queue(own: Database[Any]) -> None:
-    with Audit(own, by="hanako", via="page").noted("login", on="127.0.0.1"):
-        pass
-    assert [(row["act"], row["outcome"]) for row in rows(own)] == [("login", "done")]
 
 
 # The head that a release gives up.

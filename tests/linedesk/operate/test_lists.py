@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,17 +10,15 @@ import pytest
 from bson import ObjectId
 from pymongo.database import Database
 
-from linedesk.operate.acts import Head, OperatorControl, heads
-from linedesk.operate.calls import Wanted, newest_calls
-from linedesk.operate.conversation import by_cause, channels_of, latest, read_conversation, waiting
+from linedesk.operate.acts import OperatorControl, heads
+from linedesk.operate.conversation import latest, read_conversation, waiting
 from linedesk.operate.dead_letters import Choice, found, ids_in, letter_groups, where_failed
 from linedesk.operate.events.lists import events_between, events_of
 from linedesk.operate.events.story import tell
 from linedesk.operate.events.verdict import Result
 from linedesk.operate.pauses import Waiting, read_waiting
-from linedesk.page.view_models import targets
 from linedesk.store.client import Client
-from linedesk.store.control import Pauses, Scope
+from linedesk.store.control import Scope
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import place_of
 from tests.linedesk.operate.hand import (
@@ -38,7 +35,7 @@ from tests.linedesk.operate.hand import (
 TARO = "U" + "2" * 32
 USED = (
     *("audit", "control", "deadletters", "held", "status", "conversations", "schedule"),
-    "progress",
+    *("progress", "recvq", "jobs", "calls"),
 )
 TRACEBACK = (
     "Traceback (most recent call last):\n"
@@ -50,11 +47,16 @@ TRACEBACK = (
 )
 
 
-@pytest.fixture
-def database(client: Client) -> Iterator[Database[Any]]:
+@pytest.fixture(scope="module")
+def made(client: Client) -> Iterator[Database[Any]]:
     with one_for_all(client) as database:
-        empty(database, *USED)
         yield database
+
+
+@pytest.fixture
+def database(made: Database[Any]) -> Database[Any]:
+    empty(made, *USED)
+    return made
 
 
 def now() -> datetime:
@@ -100,11 +102,6 @@ def a_case(database: Database[Any], name: str) -> Result:
             database.jobs.insert_one(a_run(name, at=ago(39)))
             database.calls.insert_one(a_call(name, at=ago(38)))
             return "answered"
-        case "01ALONG":
-            database.jobs.insert_one(a_run(name, at=ago(39)))
-            also = [{"eventId": name, "key": HANAKO}]
-            database.calls.insert_one(a_call("01OTHER", at=ago(38), also=also))
-            return "answered"
         case "01SILENT":
             database.jobs.insert_one(a_run(name, at=ago(39), outcome="finished", effects=0))
             return "no reply"
@@ -112,10 +109,6 @@ def a_case(database: Database[Any], name: str) -> Result:
             database.jobs.insert_one(a_run(name, at=ago(39), outcome="failed", attempt=3))
             database.deadletters.insert_one(a_letter(name, document=event))
             return "failed"
-        case "01REPLAYED":
-            again = {"replays": 1, "replayedAt": ago(1)}
-            database.deadletters.insert_one(a_letter(name, document=event, **again))
-            return "replayed"
         case "01SENDFAILED":
             database.jobs.insert_one(a_run(name, at=ago(39)))
             letter = a_letter(f"{name}/0", seconds=20, effect=a_send(name), cause="quota")
@@ -126,14 +119,9 @@ def a_case(database: Database[Any], name: str) -> Result:
             outbox = {place_of(7, 1): a_send(name)}
             database.conversations.insert_one(a_conversation(applied=[name], outbox=outbox))
             return "waiting"
-        case "01FAILS":
-            database.jobs.insert_one(a_run(name, at=ago(39), outcome="failed", error="KeyError"))
-            return "waiting"
         case "01HELD":
             held = {"_id": event["_id"], "n": 1, "channel": "main", "key": HANAKO}
             database.held.insert_one({**held, "document": event, "why": "paused", "since": now()})
-            return "waiting"
-        case "01NEW":
             return "waiting"
         case _:
             # Its row in `jobs` is overwritten already.
@@ -144,8 +132,7 @@ def a_case(database: Database[Any], name: str) -> Result:
 
 
 CASES = (
-    *("01ANSWERED", "01ALONG", "01SILENT", "01GIVENUP", "01REPLAYED", "01SENDFAILED"),
-    *("01OUTBOX", "01FAILS", "01HELD", "01NEW", "01FINISHED"),
+    *("01ANSWERED", "01SILENT", "01GIVENUP", "01SENDFAILED", "01OUTBOX", "01HELD", "01FINISHED"),
 )
 
 
@@ -156,23 +143,6 @@ def test_a_list_says_of_an_event_what_its_story_says(database: Database[Any], na
     assert (line.event_id, line.outcome.result) == (name, expected)
     assert line.text is None
     assert tell(database, name).outcome == line.outcome
-
-
-def test_events_of_the_last_hour_are_counted_by_result(database: Database[Any]) -> None:
-    for name in ("01ANSWERED", "01SILENT", "01GIVENUP", "01NEW"):
-        a_case(database, name)
-    database.recvq.insert_one(an_event("01OLD", at=ago(7200)))
-    database.recvq.insert_one({"heartbeat": True, "acceptTime": now()})
-    lines = events_between(database, ago(3600), None)
-    assert Counter(one.outcome.result for one in lines) == {
-        "answered": 1,
-        "waiting": 1,
-        "failed": 1,
-        "no reply": 1,
-    }
-    assert lines[-1].event_id == "01ANSWERED"
-    failed = next(one for one in lines if one.outcome.result == "failed")
-    assert (failed.outcome.letter, failed.outcome.words) == ("01GIVENUP", "handler: KeyError")
 
 
 def test_conversations_by_their_last_event_and_by_what_waits(database: Database[Any]) -> None:
@@ -203,42 +173,7 @@ def test_conversations_by_their_last_event_and_by_what_waits(database: Database[
     assert waiting(database)[0].why == "held: slow"
 
 
-def test_brief_waits_are_left_out_and_a_cause_that_holds_many_is_one_group(
-    database: Database[Any],
-) -> None:
-    gate = {"code": "line_not_called"}
-    told = [
-        {"channel": "main", "key": f"U{n}", "since": ago(60 - n), "documents": 2}
-        | {"why": {**gate, "until": now() + timedelta(seconds=n)}}
-        for n in range(4)
-    ]
-    told += [{**told[0], "key": "brief", "since": ago(0.5)}, {**told[0], "key": "b", "why": "slow"}]
-    database.status.insert_one(a_dispatcher(now=now(), waiting=told))
-    alone, groups = by_cause(waiting(database), lambda one: one.why or "")
-    assert [one.key for one in alone] == ["b"]
-    assert {cause: [one.key for one in found] for cause, found in groups.items()} == {
-        "LINE is not called for now": ["U0", "U1", "U2", "U3"]
-    }
-
-
-def test_timers_that_wait_in_an_outbox_are_no_sends(database: Database[Any]) -> None:
-    timer = {"id": "01A/timer/x", "eventId": "01A", "type": "timer", "name": "x", "at": ago(5)}
-    database.conversations.insert_one(a_conversation(outbox={place_of(7, 1): timer}))
-    assert [one.why for one in waiting(database)] == ["its timers are not set yet"]
-
-
-def test_a_dispatcher_that_is_gone_runs_no_handler(database: Database[Any]) -> None:
-    database.recvq.insert_one(an_event("01A", at=ago(40)))
-    busy = {"eventId": "01A", "channel": "main", "key": HANAKO, "doing": "handler", "name": "w"}
-    database.status.insert_one(a_dispatcher(now=now(), threads=[{**busy, "since": ago(30)}]))
-    (line,) = events_between(database, ago(3600), None)
-    assert line.outcome.words.startswith("handler on w for ")
-    database.status.update_one({}, {"$set": {"at": ago(60)}})
-    (line,) = events_between(database, ago(3600), None)
-    assert line.outcome.words == "no running dispatcher holds the lease"
-
-
-def made(event_id: str, *, seconds: float, **more: Any) -> Document:
+def an_old_event(event_id: str, *, seconds: float, **more: Any) -> Document:
     """An event with the `_id` that it gets at its arrival."""
     at = ago(seconds)
     return {**an_event(event_id, at=at, **more), "_id": ObjectId.from_datetime(at)}
@@ -247,46 +182,13 @@ def made(event_id: str, *, seconds: float, **more: Any) -> Document:
 def test_the_events_of_a_period_are_found_by_the_index_of_their_ids(
     database: Database[Any],
 ) -> None:
-    database.recvq.insert_many([made(f"01E{n}", seconds=600 - 60 * n) for n in range(10)])
+    database.recvq.insert_many([an_old_event(f"01E{n}", seconds=600 - 60 * n) for n in range(10)])
     database.recvq.insert_one({"heartbeat": True, "acceptTime": ago(330), "_id": ObjectId()})
     found = events_between(database, ago(370), ago(230))
     assert [one.event_id for one in found] == ["01E6", "01E5", "01E4"]
     assert [one.event_id for one in events_between(database, None, ago(530))] == ["01E1", "01E0"]
     assert [one.event_id for one in events_between(database, ago(70), None)] == ["01E9"]
     assert len(events_between(database, ago(3600), None, limit=2)) == 2
-
-
-def test_the_calls_of_a_period_have_the_channel_of_their_event(database: Database[Any]) -> None:
-    database.recvq.insert_one({**an_event("01SHOP"), "channel": "shop"})
-    database.calls.delete_many({})
-    rows = [a_call(name, at=ago(seconds)) for name, seconds in (("01SHOP", 90), ("01GONE", 30))]
-    database.calls.insert_many(rows)
-    found = newest_calls(database, Wanted(since=ago(120), until=ago(60)))
-    assert [(row["eventId"], row["channel"]) for row in found] == [("01SHOP", "shop")]
-    found = newest_calls(database, Wanted(until=now()))
-    assert [row.get("channel") for row in found] == [None, "shop"]
-    database.calls.delete_many({})
-
-
-def test_heartbeats_do_not_count_as_events(database: Database[Any]) -> None:
-    database.recvq.insert_many([an_event(f"01E{n}", at=ago(40)) for n in range(3)])
-    database.recvq.insert_many([{"heartbeat": True, "acceptTime": now()} for _ in range(5)])
-    assert [one.event_id for one in events_between(database, ago(3600), None, limit=2)] == [
-        "01E2",
-        "01E1",
-    ]
-
-
-def test_the_channels_are_those_that_exist(database: Database[Any]) -> None:
-    for number in range(3):
-        database.conversations.insert_one(a_conversation(_id=f"shop/U{number}"))
-        database.conversations.insert_one(a_conversation(_id=f"shop-2/U{number}"))
-    OperatorControl(database).pause(Scope("nochannel"), by="hanako")
-    pauses = OperatorControl(database).read()
-    assert channels_of(database, own="main", pauses=pauses) == [
-        *("main", "nochannel", "shop", "shop-2"),
-    ]
-    assert channels_of(database, own="main", pauses=Pauses()) == ["main", "shop", "shop-2"]
 
 
 def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Database[Any]) -> None:
@@ -308,26 +210,7 @@ def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Database[
     assert where_failed("no traceback at all") == ""
 
 
-def test_letters_without_a_cause_are_a_group_that_can_be_replayed(database: Database[Any]) -> None:
-    database.deadletters.insert_many([a_letter("01A", cause=None), a_letter("01B", cause="")])
-    (group,) = letter_groups(database)
-    assert (group.count, group.explained) == (2, "no cause given")
-    assert sorted(ids_in(database, str(group.cause), group.where, until=now())) == ["01A", "01B"]
-
-
-@pytest.mark.parametrize(
-    ("part", "ids"),
-    [
-        ("line_refused", ["01A", "01B"]),
-        ("LINE refused it", ["01A", "01B", "01OLD"]),
-        ("with 403", ["01B"]),
-        ('"status": 400', ["01A"]),
-        ("not there", []),
-    ],
-)
-def test_a_cause_is_found_by_its_code_its_line_and_what_is_said(
-    database: Database[Any], part: str, ids: list[str]
-) -> None:
+def test_a_cause_is_found_by_its_code_its_line_and_what_is_said(database: Database[Any]) -> None:
     """Also in the letters of earlier releases, which have a sentence."""
     coded = [
         a_letter(name, cause="line_refused", about={"status": status})
@@ -335,8 +218,15 @@ def test_a_cause_is_found_by_its_code_its_line_and_what_is_said(
     ]
     old = a_letter("01OLD", cause="LINE refused it with 400: no")
     database.deadletters.insert_many([*coded, old])
-    rows = found(database.deadletters, Choice(cause=part))
-    assert sorted(row["_id"] for row in rows) == ids
+    for part, ids in (
+        ("line_refused", ["01A", "01B"]),
+        ("LINE refused it", ["01A", "01B", "01OLD"]),
+        ("with 403", ["01B"]),
+        ('"status": 400', ["01A"]),
+        ("not there", []),
+    ):
+        rows = found(database.deadletters, Choice(cause=part))
+        assert sorted(row["_id"] for row in rows) == ids, part
 
 
 # The events of a conversation.
@@ -374,48 +264,6 @@ def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) 
     (head,) = heads(database, "main", HANAKO)
     assert head.is_paused
     assert not head.is_stuck(now())
-
-
-def test_a_conversation_has_its_last_release(database: Database[Any]) -> None:
-    database.conversations.insert_one(a_conversation())
-    control = OperatorControl(database)
-    release = control.release("main", HANAKO, {"eventId": "01A"}, by="hanako")
-    found = read_conversation(database, f"main/{HANAKO}")["release"]
-    assert found is not None
-    assert (found["by"], found["what"], found["outcome"]) == ("hanako", "01A", None)
-    control.finish(release, "the event 01A is a dead letter")
-    found = read_conversation(database, f"main/{HANAKO}")["release"]
-    assert found is not None
-    assert found["outcome"] == "the event 01A is a dead letter"
-
-
-def test_what_is_held_or_waits_for_a_minute_is_stuck() -> None:
-    assert not Head("event", "01A", "its handler runs", ago(1)).is_stuck(now())
-    assert Head("event", "01A", "its handler runs", ago(61)).is_stuck(now())
-    assert Head("event", "01A", "slow", ago(1), is_held=True).is_stuck(now())
-    assert not Head("event", "01A", "paused", ago(900), is_held=True).is_stuck(now())
-    assert not Head("send", "01A/0", "not taken by LINE yet").is_stuck(now())
-
-
-@pytest.mark.parametrize(
-    ("row", "found"),
-    [
-        ({"act": "pause", "on": "all"}, [("all", None)]),
-        ({"act": "resume", "on": "main"}, [("main", None)]),
-        ({"act": "resume and drop", "on": "main/U1"}, [("main/U1", "/conversation/main/U1")]),
-        ({"act": "pause", "on": "main/U1"}, [("main/U1", "/conversation/main/U1")]),
-        (
-            {"act": "release", "on": "main/U1 01E/0"},
-            [("main/U1", "/conversation/main/U1"), ("01E/0", "/event/01E%2F0")],
-        ),
-        ({"act": "replay", "on": "01E/0"}, [("01E/0", "/letters/01E%2F0")]),
-        ({"act": "drop", "on": ["01A", "01B"]}, [("01A", "/event/01A"), ("01B", "/event/01B")]),
-        ({"act": "login", "on": "127.0.0.1"}, [("127.0.0.1", None)]),
-        ({"act": "typed by hand"}, [("", None)]),
-    ],
-)
-def test_the_ids_of_the_audit_are_links(row: Document, found: list[Any]) -> None:
-    assert targets(row) == found
 
 
 # The cost of a resume.

@@ -13,7 +13,6 @@ import requests
 from pymongo.database import Database
 
 from linedesk.operate.acts import Acts, OperatorControl
-from linedesk.operate.text import known
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
@@ -67,15 +66,6 @@ def test_everything_is_paused_only_by_typed_words_and_each_page_is_red_then(
         eventually(lambda: not banner(browser, f"{url}/calls"))
 
 
-def test_what_is_wrong_with_a_pause_of_everything_is_said_at_once(
-    full: Rows, browser: requests.Session
-) -> None:
-    with served(full) as url:
-        told = post(browser, url, "/pause", sure="pause all")
-        assert "to pause everything, type “pause everything”; write a reason" in told
-        assert full.control.count_documents({}) == 0
-
-
 def test_the_only_channel_is_paused_as_everything_is(full: Rows, browser: requests.Session) -> None:
     with served(full) as url:
         page = browser.get(f"{url}/pauses").text
@@ -86,6 +76,10 @@ def test_the_only_channel_is_paused_as_everything_is(full: Rows, browser: reques
         post(browser, url, "/pause", channel="main", sure="pause everything", why="a try")
         page = eventually(lambda: banner(browser, f"{url}/calls"))
         assert "Everything is paused</b> (channel main)" in page
+        # The overview has it among its problems, and not twice.
+        overview = browser.get(f"{url}/").text
+        assert "<title>✕ Critical" in overview
+        assert overview.count("by hanako: a try") == 1
         assert "channel main is resumed" in post(browser, url, "/resume", channel="main")
         # With a second channel it is one of two.
         full.conversations.insert_one({**a_day.conversation(), "_id": f"shop/{USER}"})
@@ -115,45 +109,6 @@ def test_a_channel_that_does_not_exist_cannot_be_paused_but_any_pause_can_be_end
 
 
 # The real outcome.
-
-
-def test_a_replay_into_a_paused_conversation_says_that_it_waits(
-    full: Rows, browser: requests.Session
-) -> None:
-    ids = [row["_id"] for row in a_day.letters()]
-    with served(full) as url:
-        assert "waits" not in post(browser, url, "/letters/replay", id=ids[0])
-        OperatorControl(full).pause(Scope("main", USER), by="taro")
-        told = post(browser, url, "/letters/replay", id=ids[1])
-        assert f"replayed as replay:{ids[1]}:1; it waits because main/{USER} is paused" in told
-
-
-def test_a_release_shows_what_the_dispatcher_confirms(
-    full: Rows, browser: requests.Session
-) -> None:
-    control, came = OperatorControl(full), {"code": "event_is_letter", "id": EVENT}
-    with served(full) as url:
-        form = {"channel": "main", "key": USER, "kind": "event", "id": EVENT}
-        told = post(browser, url, "/release", **form)
-        assert f"The dispatcher is asked to release {EVENT}" in told
-        assert 'class="banner look" role="status" id="said"' in told
-        assert "not confirmed by a dispatcher yet" in told
-        (release,) = control.orders().releases
-        control.finish(release, came)
-        page = unescape(browser.get(f"{url}/conversation/main/{USER}").text)
-        assert known(came) in page
-
-
-def test_a_paused_conversation_offers_no_release(full: Rows, browser: requests.Session) -> None:
-    held = {"n": 1, "channel": "main", "key": USER, "why": "slow", "since": a_day.moment(400)}
-    full.held.insert_one({**held, "document": a_day.document()})
-    # Of the send that waits nothing is stuck.
-    full.conversations.update_one({}, {"$set": {"outbox": {}}})
-    with served(full) as url:
-        page = f"{url}/conversation/main/{USER}"
-        assert "A release gives it up" in browser.get(page).text
-        OperatorControl(full).pause(Scope("main", USER), by="taro")
-        assert "A release gives it up" not in browser.get(page).text
 
 
 # Many letters.
@@ -186,6 +141,8 @@ def test_a_group_is_replayed_after_a_question_that_can_be_shared(
         assert left & set(ids) == set()
         assert len(left) == 8
         assert full.audit.count_documents({"act": "replay", "by": "hanako"}) == 200
+        assert "it was replayed at" in post(browser, url, "/letters/replay", id=ids[:1])
+        assert f'href="/event/replay%3A{ids[0]}%3A1"' in browser.get(f"{url}/letters/{ids[0]}").text
 
 
 def test_a_replay_of_many_stops_where_mongodb_does_not_answer_and_leaves_the_rest(
@@ -205,31 +162,6 @@ def test_a_replay_of_many_stops_where_mongodb_does_not_answer_and_leaves_the_res
         assert f"1 of {len(ids)} letters are replayed, then: MongoDB does not answer" in told
         assert "did not confirm it in time" in told
     assert full.deadletters.count_documents({"replayedAt": None}) == len(ids) - 1
-
-
-def test_a_replay_whose_letter_is_gone_or_whose_queue_is_closed_says_so(
-    full: Rows, browser: requests.Session
-) -> None:
-    ids = [row["_id"] for row in a_day.letters()]
-    with served(full) as url:
-        told = post(browser, url, "/letters/replay", id=[ids[0], "gone"])
-        assert f"replayed as replay:{ids[0]}:1; gone was not replayed: it was dropped" in told
-        full.drop_collection("recvq")
-        told = post(browser, url, "/letters/replay", id=ids[1:])
-        assert f"0 of {len(ids) - 1} letters are replayed, then:" in told
-        assert "recvq" in told
-        assert "did not confirm" not in told
-    assert full.deadletters.count_documents({"replayedAt": None}) == len(ids) - 1
-
-
-def test_a_replay_says_how_many_messages_it_may_cost(full: Rows, browser: requests.Session) -> None:
-    ids = "&".join(f"id={row['_id']}" for row in a_day.letters())
-    with served(full) as url:
-        asked = " ".join(unescape(browser.get(f"{url}/letters/ask?act=replay&{ids}").text).split())
-        assert "its answer goes out as a push, which LINE counts" in asked
-        assert "3 answers to users cost 3 counted messages" in asked
-        assert "1,312 of 5,000 are used this month" in asked
-        assert 'id="costs"' not in browser.get(f"{url}/letters/ask?act=drop&{ids}").text
 
 
 # MongoDB is away.

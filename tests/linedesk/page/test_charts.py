@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from linedesk.operate import health
 from linedesk.operate.health import problems_of
 from linedesk.operate.overview import Overview, Read, put_together
-from linedesk.page.charts import BOTTOM, TOP, charts, nice_step
-from linedesk.page.flow_chart import PLACES, MapNode, flows, nodes
-from linedesk.page.format import ago, code, number, rate, seconds, share, short
+from linedesk.page.charts import charts
+from linedesk.page.flow_chart import MapNode, nodes
 from tests.linedesk.operate import a_day
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -44,14 +40,6 @@ def test_a_curve_is_broken_where_data_is_missing() -> None:
     assert depth.drawn[1].path == ""
     assert depth.drawn[0].newest == "5"
     assert charts([], hours=6, now=NOW)[0].is_empty
-
-
-def test_an_axis_holds_every_value_in_round_steps() -> None:
-    assert [nice_step(least) for least in (0.9, 1, 1.2, 3, 7, 60)] == [1, 1, 2, 5, 10, 100]
-    for chart in charts([row(10, queueDocuments=1203, waitP99=42.0)], hours=24, now=NOW):
-        assert all(TOP <= tick.at <= BOTTOM for tick in chart.up)
-        assert len({tick.label for tick in chart.up}) == len(chart.up)
-        assert all(len(tick.label) <= 8 for tick in chart.up)
 
 
 def test_outages_of_line_are_as_long_as_the_rows_show() -> None:
@@ -105,40 +93,4 @@ def test_what_needs_a_look_shows_in_its_place(
     assert placed(overview(a_day.desk_row(), dispatcher))[node].state.name == state
 
 
-def test_a_closed_month_shows_where_line_is() -> None:
-    dispatcher = a_day.dispatcher_row()
-    dispatcher["figures"]["quotaClosedSinceSeconds"] = a_day.moment(600).timestamp()
-    node = placed(overview(a_day.desk_row(), dispatcher))["api"]
-    assert (node.state.name, node.figure) == ("bad", "replies only")
-
-
-def test_every_problem_shows_in_a_node_of_the_picture() -> None:
-    shown = {about for place in PLACES.values() for about in place.about}
-    assert shown >= set(re.findall(r'HealthProblem\([^,]*, "([^"]+)"', inspect.getsource(health)))
-
-
-def test_the_faster_it_goes_the_faster_it_flows() -> None:
-    def speed(accepted: float) -> int:
-        desk = a_day.desk_row(perSecond={"acceptedEvents": accepted})
-        return flows(overview(desk))["accepted"].speed
-
-    assert [speed(n) for n in (0, 0.4, 5, 50, 2_000)] == [0, 1, 2, 3, 4]
-
-
 # Words.
-
-
-def test_numbers_are_written_for_people() -> None:
-    assert (number(1204), number(None), number("<b>")) == ("1,204", "–", "–")
-    assert [rate(n) for n in (0, 0.01, 12.44, 1204)] == ["0/s", "0.6/min", "12.4/s", "1,204/s"]
-    assert [seconds(n) for n in (0, 0.0008, 1.23, -3700)] == [
-        "0 s",
-        "0.8 ms",
-        "1.2 s",
-        "-1 h 1 min",
-    ]
-    assert [share(n) for n in (0, 0.031, 0.62)] == ["0 %", "3.1 %", "62 %"]
-    assert short("U" * 33) == "UUUUUUUU…UUUUUU"
-    assert ago(NOW - timedelta(seconds=65), NOW) == "1 min 5 s ago"
-    assert ago("no time") == "–"
-    assert code("run `a <b>`") == "run <code>a &lt;b&gt;</code>"

@@ -17,10 +17,9 @@ from pymongo.database import Database
 
 from linedesk import page as web
 from linedesk.operate.acts import Acts, OperatorControl
-from linedesk.operate.text import NotReplayed, known
-from linedesk.page.format import LONGEST_ID, code
+from linedesk.operate.text import known
+from linedesk.page.format import LONGEST_ID
 from linedesk.page.gatekeeping import Console
-from linedesk.page.page_context import SCRIPT_TEXTS
 from linedesk.runtime import language
 from linedesk.runtime.language import VARIABLE, speaking
 from linedesk.store.control import Scope
@@ -30,7 +29,6 @@ from tests.linedesk.operate.a_day import EVENT, GROUP, USER
 from tests.linedesk.operate.serving import served
 
 Rows = Database[dict[str, Any]]
-Page = Any
 JAPANESE = {"accept-language": "ja,en;q=0.5"}
 TEMPLATES = Path(web.__file__).parent / "templates"
 LETTER = f"{EVENT[:-1]}0"
@@ -187,6 +185,10 @@ def test_every_text_of_every_page_is_in_the_catalogue(database: Rows) -> None:
         for path in PAGES:
             page = requests.get(f"{url}{path}", headers=JAPANESE, timeout=20).text
             problems[path] = words_of(page, data)
+    with served(database, Console(password="secret")) as url:
+        for refused in (JAPANESE, {**JAPANESE, "host": "example.com"}):
+            page = requests.get(url, headers=refused, timeout=20).text
+            problems[str(refused)] = words_of(page, [])
     assert {path: words for path, words in problems.items() if words} == {}
 
 
@@ -201,15 +203,6 @@ def test_no_branch_of_a_template_has_a_text_outside_of_the_catalogue() -> None:
     assert {name: words for name, words in problems.items() if words} == {}
 
 
-@pytest.mark.usefixtures("pseudo")
-def test_every_text_of_refusals_is_in_the_catalogue(database: Rows) -> None:
-    with served(database, Console(password="secret")) as url:
-        foreign = {**JAPANESE, "host": "example.com"}
-        for headers in (JAPANESE, foreign):
-            refused = requests.get(url, headers=headers, timeout=20)
-            assert untranslated(refused.text, []) == set()
-
-
 def words_of(page: str, data: list[str]) -> set[str]:
     shown = Shown()
     shown.feed(page)
@@ -217,20 +210,10 @@ def words_of(page: str, data: list[str]) -> set[str]:
     return set().union(*(untranslated(one, data) for one in parts))
 
 
-def test_the_script_has_its_texts_in_the_language_of_the_page(database: Rows) -> None:
-    with served(database) as url:
-        page = requests.get(url, headers=JAPANESE, timeout=20).text
-    found = re.search(r'<script type="application/json" id="texts">(.*?)</script>', page)
-    assert found
-    texts = json.loads(found[1])
-    assert texts.keys() == SCRIPT_TEXTS.keys()
-    assert texts["notLive"] == "更新停止中"
-
-
 def test_the_language_is_the_browsers_unless_it_is_set(
     database: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a_day.fill(database)
+    a_day.fill(database, hours=0.1)
     monkeypatch.delenv(VARIABLE, raising=False)
     with served(database) as url:
         japanese = requests.get(url, headers=JAPANESE, timeout=20)
@@ -239,6 +222,8 @@ def test_the_language_is_the_browsers_unless_it_is_set(
         style = requests.get(f"{url}/static/console.css", headers=JAPANESE, timeout=20)
     assert '<html lang="ja">' in japanese.text
     assert "待機中の会話" in japanese.text
+    # The script has its texts in the language of the page.
+    assert json.dumps("更新停止中") in japanese.text
     assert japanese.headers["content-language"] == "ja"
     assert '<html lang="en">' in english.text
     assert english.headers["content-language"] == "en"
@@ -252,84 +237,8 @@ def test_the_language_is_the_browsers_unless_it_is_set(
 
 
 def test_the_curves_of_one_language_are_not_those_of_another(database: Rows) -> None:
-    a_day.fill(database)
+    a_day.fill(database, hours=0.1)
     with served(database) as url:
         for wanted, label in (("ja", "ハンドラー p99"), ("en", "handler p99"), ("ja", "待ち p99")):
             headers = {"accept-language": wanted}
             assert label in requests.get(f"{url}/charts", headers=headers, timeout=20).text
-
-
-def test_the_audit_is_english_for_a_japanese_reader(database: Rows) -> None:
-    a_day.fill(database)
-    with speaking("ja"):
-        with pytest.raises(NotReplayed, match="その間に破棄されました"):
-            Acts(database, by="yamada", via="page").replay("gone")
-        (row,) = database[AUDIT].find()
-    assert row["outcome"] == {"code": "refused", "reason": {"code": "dropped_meanwhile"}}
-
-
-def test_a_moment_within_japanese_is_in_the_readers_zone() -> None:
-    shown = code("最後の通信は2026-11-24 04:06:09+00:00です、次は12:03:05 UTC")
-    assert shown.count("<time ") == 2
-    assert shown.endswith("</time>")
-
-
-# In a real browser.
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("locale", ["ja-JP", "en-US"])
-def test_no_text_is_cut_or_beyond_the_screen(
-    database: Rows, browser: Page, width: int, locale: str
-) -> None:
-    busy(database)
-    with served(database) as url:
-        size = {"width": width, "height": 900}
-        context = browser.new_context(base_url=url, locale=locale, viewport=size)
-        page = context.new_page()
-        for path in PAGES:
-            page.goto(path)
-            beyond = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            assert page.evaluate(beyond) <= 0, path
-            assert page.evaluate(CUT) == [], path
-            assert page.evaluate(OUTSIDE) == [], path
-        context.close()
-
-
-# Buttons, tags and figures whose text is wider than they are.
-CUT = """() => [...document.querySelectorAll("button, a.button, .tag, .tiles dd, th, nav a")]
-  .filter((node) => node.offsetParent && node.scrollWidth > node.clientWidth + 1
-    && getComputedStyle(node).display !== "inline")
-  .map((node) => node.textContent)"""
-# Texts of the picture that are wider than their box, or lie over its sign.
-OUTSIDE = """() => [...document.querySelectorAll("svg.way a.place")].flatMap((place) => {
-  const box = place.querySelector("rect").getBoundingClientRect();
-  if (!box.width) return [];
-  const sign = place.querySelector(".sign").getBoundingClientRect();
-  return [...place.querySelectorAll("text:not(.sign)")].filter((text) => {
-    const its = text.getBoundingClientRect();
-    const most = text.classList.contains("title") ? sign.left : box.right;
-    return its.right > most + 0.5;
-  }).map((text) => text.textContent);
-})"""
-
-
-@pytest.mark.long
-def test_a_japanese_page_stays_japanese_while_it_is_updated(database: Rows, browser: Page) -> None:
-    a_day.fill(database)
-    with served(database) as url:
-        context = browser.new_context(base_url=url, locale="ja-JP")
-        page = context.new_page()
-        page.goto("/")
-        assert page.title().startswith("▲ 警告(")
-        assert page.locator("#zone").inner_text().startswith("時刻はこのブラウザーのタイムゾーン")
-        OperatorControl(database).pause(Scope("main", USER), by="hanako")
-        page.locator(".wrongs", has_text="再開するまで、新しいイベントは保留されます").wait_for()
-        assert re.search(r"\d+(秒|分)", page.locator("#processes").inner_text())
-        page.route("**/*", lambda route: route.abort())
-        page.locator("#offline", has_text="からコンソールに接続できません").wait_for()
-        page.locator(".verdict", has_text="状態不明").wait_for()
-        assert "前のものです" in page.locator(".verdict").inner_text()
-        assert page.title() == "✕ 接続なし · linedesk"
-        context.close()

@@ -9,12 +9,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from html import unescape
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
 import requests
+from bson import ObjectId
 from pymongo.database import Database
 
 from frontdesk.http import HEAD_BYTES
@@ -23,10 +25,7 @@ from linedesk.operate.overview import read_overview
 from linedesk.page import actions, pages
 from linedesk.page.gatekeeping import MOST_BODY_BYTES, Console, refusal
 from linedesk.store.control import Scope
-from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.records.effects import place_of
-from linedesk.store.records.waits import code_of
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import EVENT, SECRET_TEXT, USER
 from tests.linedesk.operate.serving import served
@@ -143,65 +142,64 @@ def test_what_people_wrote_shows_where_it_is_switched_on(
             assert SECRET_TEXT in browser.get(f"{url}{path}").text, path
 
 
-def test_a_page_shows_the_values_of_the_rows(full: Rows, browser: requests.Session) -> None:
-    with served(full) as url:
-        page = unescape(browser.get(f"{url}/").text)
-        for words in ("12.4/s", "3 of 20 busy", "waiting behind a slow handler"):
-            assert words in page, words
-        calls = browser.get(f"{url}/calls").text
-        assert "409 sent before" in calls
-        # LINE's support asks for it.
-        assert f">{a_day.calls()[1]['requestId']}<" in calls
-        told = browser.get(f"{url}/", headers={"accept": "application/json"}).json()
-        assert told["queue"]["documents"] == 18
-
-
-def test_the_page_shows_the_sends_that_wait_for_line_and_their_cost(
+def test_a_name_stands_beside_each_id_and_ids_of_the_audit_are_links(
     full: Rows, browser: requests.Session
 ) -> None:
-    late = {"_id": "late/0", "channel": "main", "key": "U1", "cause": "late"}
-    full.deadletters.insert_one({**late, "lastAt": a_day.moment(0), "effect": {"way": "reply"}})
+    refused = {"message": "1 error", "details": [{"property": "a", "message": "May not be empty"}]}
+    call = {"endpoint": "/v2/bot/message/push", "status": 400, "reason": refused}
+    full.calls.insert_one({**call, "at": a_day.moment(1), "eventId": EVENT, "key": USER})
+    done = {"at": a_day.moment(5), "by": "yamada", "via": "page", "why": "", "outcome": "done"}
+    acts = {"release": f"main/{USER} {EVENT}", "drop": [f"{EVENT[:-1]}{n}" for n in range(5)]}
+    full.audit.insert_many([{**done, "act": act, "on": on} for act, on in acts.items()])
     with served(full) as url:
-        page = unescape(browser.get(f"{url}/").text)
-        calls = unescape(browser.get(f"{url}/calls").text)
-        letters = unescape(browser.get(f"{url}/letters").text)
-    assert "calls wait" in page
-    meaning = "late: its reply token had expired, and today's limit for late replies is used up"
-    assert meaning in page
-    assert meaning in letters
-    row = next(row for row in calls.split("<tr>") if "000000000007" in row)
-    assert "280 ms <small>live</small>" in row
-    assert '<td data-label="Cost">free <small>3 sends</small></td>' in row
-    assert '<td data-label="Cost">1 counted message</td>' in calls
+        for path in ("/letters", "/calls", f"/event/{EVENT}", "/audit"):
+            page = browser.get(f"{url}{path}").text
+            link = re.search(rf'href="{CONVERSATION}">(.*?)</a>', page, re.S)
+            assert link, path
+            assert "佐藤花子" in link[1], path
+            assert "…" in link[1], path
+            if path != "/letters":
+                assert path == "/audit" or "1 error: a May not be empty" in page
+    links = set(re.findall(r'<td class="words">(.*?)</td>', page, re.S))
+    assert f'href="/event/{EVENT}"' in str(links)
+    assert "5 letters" in page
 
 
-def test_calls_of_another_channel_name_it(full: Rows, browser: requests.Session) -> None:
-    full.recvq.insert_one({**a_day.document(), "_id": 2, "eventId": "01JSHOP", "channel": "shop"})
-    call = {"at": a_day.moment(1), "endpoint": "/v2/bot/message/push", "status": 200}
-    full.calls.insert_one({**call, "eventId": "01JSHOP", "key": USER})
-    with served(full) as url:
-        calls = browser.get(f"{url}/calls").text
-    assert f'href="/conversation/shop/{USER}"' in calls
-    assert calls.count("<small>channel shop</small>") == 1
-
-
-def test_a_search_without_a_result_explains_unknown_names(
+def test_a_column_of_a_chart_leads_to_the_events_of_its_time(
     full: Rows, browser: requests.Session
 ) -> None:
     with served(full) as url:
-        page = browser.get(f"{url}/search?q=だれか").text
-    assert "No results for" in page
-    assert "without a known name is found by id only" in page
+        page = unescape(browser.get(f"{url}/?hours=1").text)
+        columns = re.findall(r'<a href="(/events\?from=[^"]*)".*?data-time="([^"]*)"', page, re.S)
+        address, time_ = columns[40]
+        came = datetime.fromisoformat(time_)
+        row = {**a_day.document(), "eventId": "01JTHEN", "acceptTime": came}
+        full.recvq.insert_one({**row, "_id": ObjectId.from_datetime(came)})
+        found = browser.get(f"{url}{address}").text
+        assert 'id="event-01JTHEN"' in found
+        assert f'id="event-{EVENT}"' not in found
+        assert browser.get(f"{url}/events?from=nonsense").status_code == 422
 
 
-def test_the_page_shows_that_the_month_is_closed(full: Rows, browser: requests.Session) -> None:
-    since = {"figures.quotaClosedSinceSeconds": a_day.moment(7205).timestamp()}
-    full.status.update_one({"role": "dispatcher"}, {"$set": since})
+def test_restarts_deploys_acts_and_gaps_are_marked_on_the_curves(
+    full: Rows, browser: requests.Session
+) -> None:
+    full.history.delete_many({"at": {"$gt": a_day.moment(900), "$lt": a_day.moment(600)}})
+    killed = {**a_day.process("dispatcher", 700), "at": a_day.moment(600)}
+    full.status.insert_one({**killed, "startedAt": a_day.moment(1200)})
+    newer = {"startedAt": a_day.moment(595), "version": "0.2.0", "at": a_day.moment(-600)}
+    full.status.update_one({"role": "dispatcher", "pid": 815}, {"$set": newer})
+    act = {"by": "hanako", "via": "page", "outcome": "done", "why": ""}
+    full.audit.insert_one({**act, "act": "pause", "on": "all", "at": a_day.moment(300)})
     with served(full) as url:
-        page = unescape(browser.get(f"{url}/").text)
-    assert "1,312 of 5,000 this month" in page
-    assert re.search(r"✕ used up 2 h (0 min )?ago", page)
-    assert "LINE takes no push since" in page
+        page = browser.get(f"{url}/").text
+    told = re.findall(r'class="grid mark".*?<title>(.*?)</title>', page.partition("chart-age")[0])
+    assert [re.sub(r"5 min( 10 s)?: .*", "5 min", one) for one in told][-4:] == [
+        "dispatcher started, version 0.1.0",
+        "nothing recorded for 5 min",
+        "dispatcher started, version 0.2.0",
+        "pause all",
+    ]
 
 
 def test_spoiled_or_emptied_rows_break_no_page(database: Rows, browser: requests.Session) -> None:
@@ -271,19 +269,6 @@ def test_only_names_of_ours_are_answered() -> None:
     assert not Console(host="192.0.2.7").knows("192.0.2.8")
 
 
-def test_a_user_who_never_had_an_answer_has_a_page_too(
-    full: Rows, browser: requests.Session
-) -> None:
-    new = f"U{'9' * 32}"
-    with served(full) as url:
-        assert browser.get(f"{url}/conversation/main/{new}").status_code == 404
-        full.recvq.insert_one({**a_day.document(), "_id": 1, "eventId": "01JNEW", "key": new})
-        page = browser.get(f"{url}/conversation/main/{new}")
-        assert page.status_code == 200
-        assert "stored; a dispatcher reads it next" in page.text
-        assert "Name not known" in page.text
-
-
 # The results of an act.
 
 
@@ -299,76 +284,6 @@ def test_a_form_of_another_site_does_nothing(full: Rows, browser: requests.Sessi
             assert answer.status_code == 403
         assert full.control.count_documents({}) == 0
         assert full.audit.count_documents({}) == 0
-
-
-def test_pause_and_resume_are_ordered_and_audited(full: Rows, browser: requests.Session) -> None:
-    with served(full) as url:
-        answer = post(browser, url, "/pause", key=USER, why="<b>too many</b>")
-        assert f"main/{USER} is paused" in answer.text
-        assert eventually(lambda: "too many" in browser.get(url).text)
-        row = full.control.find_one({"_id": f"pause/main/{USER}"})
-        assert row is not None
-        assert row["why"] == "<b>too many</b>"
-        assert "was already paused" in post(browser, url, "/pause", key=USER).text
-        # With a second channel this one is not everything.
-        full.conversations.insert_one({**a_day.conversation(), "_id": f"shop/{USER}"})
-        post(browser, url, "/pause", channel="main")
-        assert "is resumed" in post(browser, url, "/resume", channel="main").text
-        assert "is resumed" in post(browser, url, "/resume", key=USER, channel="main").text
-        assert full.control.count_documents({}) == 0
-        assert "was not paused" in post(browser, url, "/resume", key=USER).text
-        acts = [(row["act"], row["via"], row["outcome"]) for row in full.audit.find()]
-        order = ("pause", "pause", "pause", "resume", "resume", "resume")
-        assert acts == [(act, "page", "done") for act in order]
-        assert "&lt;b&gt;too many" in browser.get(f"{url}/audit").text
-
-
-def test_a_release_names_what_the_operator_saw(full: Rows, browser: requests.Session) -> None:
-    with served(full) as url:
-        assert "A release gives it up" not in browser.get(f"{url}{CONVERSATION}").text
-        waited = {f"outbox.{place_of(7, 1)}.at": a_day.moment(90)}
-        full.conversations.update_one({"_id": f"main/{USER}"}, {"$set": waited})
-        held = {"channel": "main", "key": USER, "n": 1, "document": a_day.document()}
-        full.held.insert_one({**held, "why": "slow handler", "since": a_day.moment(400)})
-        asked = browser.get(f"{url}{CONVERSATION}")
-        assert f'value="{EVENT}"' in asked.text
-        assert f'value="{EVENT}/0"' in asked.text
-        assert asked.text.count("A release gives it up") == 2
-        assert full.control.count_documents({}) == 0
-        whose = {"channel": "main", "key": USER}
-        post(browser, url, "/release", **whose, kind="send", id=f"{EVENT}/0", why="stuck")
-        row = full.control.find_one({"act": "release"})
-        assert row is not None
-        assert row["what"] == {"effectId": f"{EVENT}/0"}
-        assert full.audit.count_documents({"act": "release", "outcome": "done"}) == 1
-
-
-def test_letters_are_replayed_and_dropped_once_it_was_confirmed(
-    full: Rows, browser: requests.Session
-) -> None:
-    ids = [row["_id"] for row in a_day.letters()]
-    with served(full) as url:
-        chosen = {"act": "replay", "id": ids[:2]}
-        asked = browser.get(f"{url}/letters/ask", params=chosen)
-        assert "Replay 2 dead letters?" in asked.text
-        assert full.recvq.count_documents({}) == 1
-        answer = post(browser, url, "/letters/replay", id=ids[:2])
-        assert "2 letters are replayed" in answer.text
-        assert full.recvq.count_documents({"eventId": f"replay:{ids[0]}:1"}) == 1
-        for path in (f"/letters/{ids[0]}", f"/event/{ids[0]}"):
-            page = browser.get(f"{url}{path}").text
-            assert f'href="/event/replay%3A{ids[0]}%3A1"' in page
-            assert "replay or drop it" not in page
-        again = post(browser, url, "/letters/replay", id=ids[:1])
-        assert "it was replayed at" in again.text
-        assert full.recvq.count_documents({}) == 3
-        dropped = post(browser, url, "/letters/drop", id=ids[2:])
-        assert "1 dead letter dropped" in dropped.text
-        assert full.deadletters.count_documents({}) == 2
-        outcomes = [(row["act"], code_of(row["outcome"])) for row in full.audit.find()]
-        assert outcomes == [
-            *(("replay", "done"), ("replay", "done"), ("replay", "refused"), ("drop", "done")),
-        ]
 
 
 # MongoDB hangs or is away.
@@ -422,20 +337,6 @@ def test_all_viewers_together_cost_one_reading_a_second(
         for _ in range(5):
             assert browser.get(f"{url}/").status_code == 200
     assert len(reads) == 1
-
-
-def test_an_act_of_unknown_outcome_is_shown_as_such(
-    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def pause(*_: Any, **__: Any) -> bool:
-        raise StoreUnavailable("no majority")
-
-    monkeypatch.setattr("linedesk.operate.acts.OperatorControl.pause", pause)
-    with served(full) as url:
-        page = unescape(post(browser, url, "/pause", key=USER).text)
-    assert "did not confirm it in time" in page
-    rows: list[Document] = list(full.audit.find())
-    assert [row["outcome"] for row in rows] == ["begun"]
 
 
 # Refusals.

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from linebot.v3.webhooks import (
-    FollowEvent,
-    ImageMessageContent,
-    MessageEvent,
-    StickerMessageContent,
-    TextMessageContent,
-)
+from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from linedesk import Bot, Talk, TimerEvent
 
@@ -19,31 +13,13 @@ bot = Bot(per_member=True, settings={"step_seconds": 60.0})
 
 @bot.add(MessageEvent, message=TextMessageContent)
 def text(event: Any, talk: Talk) -> None:
-    words = event.message.text.split()
     {
         "count": count,
         "name": ask_name,
         "daily": lambda talk: talk.every("07:30", "morning"),
         "stop": lambda talk: talk.cancel("morning"),
-        "tell": lambda talk: talk.multicast(words[1:], "皆さんへ"),
         "fail": fail,
-    }.get(words[0], lambda talk: talk.reply(f"聞こえました：{event.message.text}"))(talk)
-
-
-@bot.add(MessageEvent, message=ImageMessageContent)
-def image(event: Any, talk: Talk) -> None:
-    content = talk.content(event.message)
-    talk.reply(f"{content.type} {content.path.read_bytes().decode()}")
-
-
-@bot.add(MessageEvent, message=StickerMessageContent, gather=1.0, most=3, limit=120.0)
-def stickers(events: Any, talk: Talk) -> None:
-    talk.reply(f"スタンプ{len(events)}個")
-
-
-@bot.add(FollowEvent, profile=True)
-def follow(event: Any, talk: Talk) -> None:
-    talk.reply(f"ようこそ、{talk.display_name}さん")
+    }.get(event.message.text, lambda talk: talk.reply(f"聞こえました：{event.message.text}"))(talk)
 
 
 def count(talk: Talk) -> None:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from linebot.v3 import WebhookHandler
 from linebot.v3 import webhooks as line
 from linebot.v3.messaging import TextMessage
 
 from jobworker.errors import NoTimerHandler
-from linedesk import Bot, BotError, ContentNotFound, MonthlyQuota, Talk, TimerEvent
-from linedesk.settings.errors import SettingsError
-from linedesk.testing import BotTest, BotWarning, EndlessTimers, NotHere, Sent
+from linedesk import Bot, BotError, ContentNotFound, Talk, TimerEvent
+from linedesk.testing import BotTest, BotWarning, EndlessTimers, Sent
 from tests.linedesk.testing.kit_bot import bot as kit_bot
 
 pytest_plugins = ["pytester"]
-
-log = logging.getLogger(__name__)
 
 
 def bot_that(handle: Callable[[Any, Talk], Any], **options: Any) -> BotTest:
@@ -65,16 +58,6 @@ def test_what_the_token_is_not_good_for_is_a_push() -> None:
     assert (test.unfollows("U1").replies, test.pushes) == ([], [*"12345", "6"])
 
 
-def test_a_bot_on_standby_carries_out_nothing() -> None:
-    def handle(event: Any, talk: Talk) -> None:
-        talk.data["seen"] = True
-        talk.reply("はい")
-
-    test = bot_that(handle)
-    assert test.sends("U1", {"type": "follow", "mode": "standby"}).sent == ()
-    assert test.data("U1") == {}
-
-
 def test_an_event_that_line_delivers_twice_is_handled_once() -> None:
     test = bot_that(lambda event, talk: talk.reply("はい"))
     event = {"type": "message", "webhookEventId": "01", "message": {"type": "text", "text": "や"}}
@@ -86,30 +69,15 @@ def test_an_event_that_line_delivers_twice_is_handled_once() -> None:
     ("act", "event", "message"),
     [
         (lambda t: t.says("U1", "やあ"), line.MessageEvent, line.TextMessageContent),
-        (lambda t: t.says("U1", "やあ", group="C1"), line.MessageEvent, line.TextMessageContent),
-        (lambda t: t.sticker("U1"), line.MessageEvent, line.StickerMessageContent),
-        (lambda t: t.location("U1"), line.MessageEvent, line.LocationMessageContent),
         (lambda t: t.image("U1"), line.MessageEvent, line.ImageMessageContent),
-        (lambda t: t.video("U1"), line.MessageEvent, line.VideoMessageContent),
-        (lambda t: t.audio("U1"), line.MessageEvent, line.AudioMessageContent),
-        (lambda t: t.file("U1"), line.MessageEvent, line.FileMessageContent),
         (lambda t: t.presses("U1", "a=1", params={"date": "2027-01-04"}), line.PostbackEvent, None),
         (lambda t: t.follows("U1", unblocked=True), line.FollowEvent, None),
-        (lambda t: t.unfollows("U1"), line.UnfollowEvent, None),
-        (lambda t: t.joins("C1"), line.JoinEvent, None),
-        (lambda t: t.leaves("R1"), line.LeaveEvent, None),
         (lambda t: t.member_joins("U1", group="C1"), line.MemberJoinedEvent, None),
-        (lambda t: t.member_leaves("U1", group="C1"), line.MemberLeftEvent, None),
         (lambda t: t.unsends("U1", "5001", group="C1"), line.UnsendEvent, None),
         (
             lambda t: t.sends("U1", {"type": "beacon", "beacon": {"hwid": "a", "type": "enter"}}),
             line.BeaconEvent,
             None,
-        ),
-        (
-            lambda t: t.sends("U1", {"type": "image", "contentProvider": {"type": "line"}}),
-            line.MessageEvent,
-            line.ImageMessageContent,
         ),
     ],
 )
@@ -121,14 +89,6 @@ def test_what_people_do_reaches_the_handler_as_the_sdk_s_class(
     act(test)
     assert type(seen[0]) is event
     assert message is None or type(seen[0].message) is message
-
-
-def test_users_have_the_names_that_the_test_gives_them() -> None:
-    test = bot_that(lambda event, talk: talk.reply(str(talk.display_name)), profiles=True)
-    test.names("U2", "花子")
-    assert test.says("U1", "やあ").replies == ["U1"]
-    assert test.says("U2", "やあ", group="C1").replies == ["花子"]
-    assert test.unfollows("U3").pushes == ["None"]
 
 
 def test_content_is_what_the_user_sent_and_goes_with_the_handler(tmp_path: Any) -> None:
@@ -145,47 +105,6 @@ def test_content_is_what_the_user_sent_and_goes_with_the_handler(tmp_path: Any) 
     assert (tmp_path / "kept").read_bytes() == b"a,b"
     with pytest.raises(ContentNotFound):
         test.sends("U1", {"type": "image", "id": "6", "contentProvider": {"type": "line"}})
-
-
-def test_talk_api_is_the_test_s_own_stand_in() -> None:
-    bot = Bot()
-    bot.default()(lambda event, talk: talk.reply(talk.api.get_bot_info().display_name))
-    stand_in = SimpleNamespace(get_bot_info=lambda: SimpleNamespace(display_name="オウム"))
-    assert BotTest(bot, api=stand_in).says("U1", "やあ").replies == ["オウム"]
-    with pytest.raises(NotHere, match="stand-in"):
-        BotTest(bot).says("U1", "やあ")
-
-
-def test_the_rest_of_the_month_is_set_by_the_test() -> None:
-    def handle(event: Any, talk: Talk) -> None:
-        talk.reply(f"{talk.quota.left} {talk.quota.is_closed}")
-
-    test = bot_that(handle)
-    assert test.says("U1", "?").replies == ["None False"]
-    test.quota = MonthlyQuota(limit=200, used=180)
-    assert test.says("U1", "?").replies == ["20 False"]
-    test.quota = MonthlyQuota(limit=200, used=180, is_closed=True)
-    assert test.says("U1", "?").replies == ["0 True"]
-
-
-def test_settings_are_the_bot_s_unless_the_test_says_otherwise() -> None:
-    def check(settings: Any) -> None:
-        if settings["times"] < 0:
-            raise ValueError("times must be 0 or more")
-
-    bot = Bot(settings={"times": 3}, check_settings=check)
-    bot.default()(lambda event, talk: talk.reply(str(talk.settings["times"])))
-    assert BotTest(bot).says("U1", "やあ").replies == ["3"]
-    assert BotTest(bot, settings={"times": 5}).says("U1", "やあ").replies == ["5"]
-    with pytest.raises(SettingsError, match="unknown name: time"):
-        BotTest(bot, settings={"time": 5})
-    with pytest.raises(SettingsError, match="0 or more"):
-        BotTest(bot, settings={"times": -1})
-
-
-def test_a_handler_of_the_sdk_s_own_kind_is_for_the_simulator() -> None:
-    with pytest.raises(NotHere, match="linesim"):
-        BotTest(WebhookHandler("secret"))  # type: ignore[arg-type]
 
 
 # Stored data.
@@ -237,12 +156,6 @@ def test_in_a_group_each_member_has_a_place_where_the_bot_says_so() -> None:
     assert test.until("U1", group="C1") == test.now + timedelta(seconds=300)
     assert [one.name for one in test.timers("U2", group="C1")] == ["step"]
     assert test.timers("U1", group="C1") == test.timers(group="C1") == test.timers("U2") == []
-
-    shared = bot_that(lambda event, talk: talk.expect("busy", within=60))
-    shared.says("U1", "やあ", group="C1")
-    assert shared.state("U2", group="C1") == shared.state(group="C1") == "busy"
-    with pytest.raises(ValueError, match="name a user"):
-        shared.state()
 
 
 # Time.
@@ -316,34 +229,6 @@ def test_a_timer_for_now_fires_with_its_event_and_endless_ones_are_reported() ->
         BotTest(bot).says("U1", "ever")
 
 
-def test_a_state_is_left_when_its_time_is_over() -> None:
-    test = BotTest(kit_bot)
-    test.says("U1", "name")
-    assert test.advance(299).sent == ()
-    assert test.state("U1") == "asking_name"
-    assert test.advance(1).pushes == ["また今度"]
-    assert (test.state("U1"), test.until("U1")) == (None, None)
-    test.says("U1", "name")
-    test.says("U1", "花子")
-    assert test.advance(600).sent == ()
-
-
-@pytest.mark.parametrize(
-    "wrong", [{}, {"seconds": -1}, {"seconds": 1, "to": "07:30"}, {"to": datetime(2020, 1, 1)}]
-)
-def test_time_goes_forward_only(wrong: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, TypeError)):
-        BotTest(kit_bot).advance(**wrong)
-
-
-def test_a_hundred_events_take_a_test_no_second() -> None:
-    test = BotTest(kit_bot)
-    began = time.process_time()
-    for _ in range(100):
-        test.says("U1", "やあ")
-    assert time.process_time() - began < 1.0
-
-
 # Warnings.
 
 
@@ -405,17 +290,6 @@ def test_a_timer_without_a_handler_is_reported_when_it_is_set() -> None:
     assert [one.name for one in test.timers("U1")] == ["ring:1"]
 
 
-def test_a_bot_cannot_change_its_settings_in_a_test_either() -> None:
-    bot = Bot(settings={"n": 1})
-
-    @bot.add(line.MessageEvent)
-    def text(event: line.MessageEvent, talk: Talk) -> None:
-        talk.settings["n"] = 2  # type: ignore[index]
-
-    with pytest.raises(TypeError):
-        BotTest(bot).says("U1", "x")
-
-
 # A slow handler.
 
 
@@ -426,8 +300,6 @@ def a_slow_bot() -> Bot:
     def handler(event: Any, talk: Any) -> None:
         talk.data["asked"] = talk.data.get("asked", 0) + 1
         talk.reply("考えました。")
-        if event.message.text == "忘れて":
-            talk.forget()
 
     return bot
 
@@ -457,14 +329,6 @@ def test_a_tap_within_a_day_brings_it_and_later_a_sentence() -> None:
     assert slow.last.texts[0].startswith("申し訳ありません")
 
 
-def test_a_bot_that_forgets_leaves_no_earlier_answer() -> None:
-    slow = BotTest(a_slow_bot(), slow_answers="button")
-    slow.takes(60)
-    slow.says("U1", "?")
-    slow.says("U1", "忘れて")
-    assert slow.taps("U1").texts[0].startswith("申し訳ありません")
-
-
 def test_a_slow_answer_is_a_push_by_default() -> None:
     slow = BotTest(a_slow_bot())
     slow.takes(59)
@@ -473,19 +337,3 @@ def test_a_slow_answer_is_a_push_by_default() -> None:
     assert slow.says("U1", "?").pushes == ["考えました。"]
     with pytest.raises(ValueError, match="no button"):
         slow.taps("U1")
-
-
-def test_messages_that_are_gathered_have_one_button() -> None:
-    bot = Bot()
-
-    @bot.add(line.MessageEvent, gather=2.0)
-    def handler(events: list[Any], talk: Any) -> None:
-        talk.reply("、".join(event.message.text for event in events))
-
-    slow = BotTest(bot, slow_answers="button")
-    slow.takes(90)
-    for text in ("一", "二"):
-        assert slow.says("U1", text).sent == ()
-    [button] = slow.advance(10).replies
-    assert isinstance(button, dict)
-    assert slow.taps("U1").replies == ["一、二"]

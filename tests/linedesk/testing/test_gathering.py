@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from linebot.v3.webhooks import (
-    FollowEvent,
     MessageEvent,
     StickerMessageContent,
     TextMessageContent,
@@ -55,24 +54,6 @@ def test_messages_wait_until_time_has_gone_by() -> None:
     assert test.advance(60).sent == ()
 
 
-def test_conversations_wait_each_by_themselves() -> None:
-    test = BotTest(a_bot())
-    test.says("U1", "一")
-    test.advance(1)
-    test.says("U2", "二")
-    assert [(one.to, one.messages[0]["text"]) for one in test.advance(5).sent] == [
-        ("U1", "一"),
-        ("U2", "二"),
-    ]
-
-
-def test_as_many_as_may_be_together_wait_no_more() -> None:
-    test = BotTest(a_bot(most=2))
-    assert test.says("U1", "一").replies == []
-    assert test.says("U1", "二").replies == ["一、二"]
-    assert test.says("U1", "三").replies == []
-
-
 def test_anything_else_ends_the_wait_and_comes_after_it() -> None:
     test = BotTest(a_bot())
     test.says("U1", "一")
@@ -80,25 +61,6 @@ def test_anything_else_ends_the_wait_and_comes_after_it() -> None:
     test.says("U1", "一", group="C1")
     assert test.says("U2", "二", group="C1").replies == ["一"]
     assert test.advance(2).replies == ["二"]
-
-
-def test_the_first_one_waits_for_thirty_seconds_at_most() -> None:
-    test = BotTest(a_bot(most=40))
-    said = []
-    for n in range(30):
-        said.append(str(n))
-        assert test.says("U1", str(n)).sent == ()
-        if n < 29:
-            assert test.advance(1).sent == ()
-    assert test.advance(1).replies == ["、".join(said)]
-
-
-def test_a_timer_of_the_conversation_ends_the_wait() -> None:
-    test = BotTest(a_bot())
-    test.says("U1", "起こして")
-    test.advance(2)
-    test.says("U1", "あと5分")
-    assert [one.messages[0]["text"] for one in test.advance(1).sent] == ["あと5分", "おはよう"]
 
 
 def test_a_timer_behind_the_messages_that_cancel_it_is_not_handled() -> None:
@@ -127,17 +89,3 @@ def test_a_handlers_exception_reaches_the_test_and_the_conversation_continues() 
         test.advance(2)
     test.says("U1", "やあ")
     assert test.advance(2).replies == ["やあ"]
-
-
-def test_a_state_ends_with_its_messages() -> None:
-    bot = a_bot(state="asked")
-
-    @bot.add(FollowEvent)
-    def follow(event: FollowEvent, talk: Talk) -> None:
-        talk.state = "asked"
-
-    test = BotTest(bot)
-    assert test.says("U1", "聞こえますか").sent == ()
-    test.follows("U1")
-    test.says("U1", "一")
-    assert test.advance(2).replies == ["一"]

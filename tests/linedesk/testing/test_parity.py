@@ -28,6 +28,7 @@ def stack() -> Iterator[RealStack]:
         yield stack
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_acts_of_chance_have_the_same_answers(stack: RealStack, seed: int) -> None:
     chance = Random(seed)
