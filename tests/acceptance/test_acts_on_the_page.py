@@ -6,6 +6,7 @@ import re
 from html import unescape
 from typing import Any
 
+import pytest
 import requests
 
 from tests.linedesk.operate.serving import served
@@ -31,6 +32,7 @@ def results(url: str, key: str) -> list[str]:
     return [re.findall(tag, one.partition("</p>")[0])[-1] for one in lines][::-1]
 
 
+@pytest.mark.long
 def test_the_pages_reports_of_events_releases_and_replays_are_true(house: Any, sim: Any) -> None:
     house.start_frontdesk()
     house.start_dispatcher(BOT="acceptance_bots:stuck", HANDLER_LIMIT_SECONDS="600")

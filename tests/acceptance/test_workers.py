@@ -83,6 +83,7 @@ def test_events_wait_for_a_worker_and_status_shows_it(
     assert house.stop(dispatcher) == Exit.OK
 
 
+@pytest.mark.long
 def test_a_stop_waits_for_a_handler_in_a_worker_as_long_as_for_one_of_its_own(
     house: House, rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_stop_waits_for_a_handler_in_a_worker_as_long_as_for_one_of_its_own(
     assert house.stop(dispatcher) == Exit.OK
 
 
+@pytest.mark.long
 def test_no_message_of_a_worker_makes_the_dispatcher_large(
     house: House, rabbitmq: RabbitMQ
 ) -> None:
