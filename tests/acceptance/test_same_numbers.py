@@ -188,6 +188,7 @@ def load(house: House) -> Iterator[None]:
             writer.join(20)
 
 
+@pytest.mark.long
 def test_every_view_shows_the_same_number_under_load_and_at_rest(
     house: House, views: Views
 ) -> None:
