@@ -111,7 +111,11 @@ def test_an_abort_after_the_record_repeats_nothing(house: Any, sim: Any) -> None
     process = house.start_dispatcher(ready=False, BOT="deadly_bots:recorded")
     assert process.wait(30) == -signal.SIGABRT
     assert texts_of(sim, user) == []
-    trying = {"name": delivery.event_ids[0], "starts": 2, "since": delivery_time(house)}
+    trying = {
+        "name": delivery.event_ids[0],
+        "starts": 2,
+        "since": house.database.recvq.find_one()["acceptTime"],
+    }
     house.database.progress.update_one({}, {"$set": {"starts": 7, "trying": trying}})
 
     house.start_dispatcher(BOT="deadly_bots:recorded")
@@ -141,7 +145,3 @@ def test_a_handler_that_never_returns_ends_as_a_dead_letter(house: Any, sim: Any
     assert "never_return" in letter["traceback"]
     assert house.stop(process) == 0
     assert house.log_of(process).count("handler did not return, abandoned") == 2
-
-
-def delivery_time(house: Any) -> Any:
-    return house.database.recvq.find_one()["acceptTime"]
