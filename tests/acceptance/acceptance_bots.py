@@ -14,7 +14,6 @@ echo = Bot()
 faulty = Bot()
 stuck = Bot()
 slow = Bot()
-thinker = Bot()
 patient = Bot()
 
 
@@ -65,20 +64,6 @@ def answer_after_two_seconds(event: MessageEvent, talk: Talk) -> None:
 @echo.timer("tea")
 def tea(event: TimerEvent, talk: Talk) -> None:
     talk.push("お茶です")
-
-
-@thinker.add(MessageEvent, message=TextMessageContent)
-def answer_at_once(event: MessageEvent, talk: Talk) -> None:
-    if event.message.text.startswith("考えて"):
-        talk.state = "thinking"
-    talk.reply(event.message.text)
-
-
-@thinker.add(MessageEvent, message=TextMessageContent, state="thinking", limit=60.0)
-def think(event: MessageEvent, talk: Talk) -> None:
-    threading.Event().wait(3.0)
-    talk.state = None
-    talk.reply(f"考えました、{event.message.text}")
 
 
 @patient.add(MessageEvent, message=TextMessageContent, gather=20.0, most=3)

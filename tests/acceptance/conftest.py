@@ -99,9 +99,8 @@ class House:
     def close(self) -> None:
         for process in self._processes:
             if process.poll() is None:
-                process.terminate()
-        for process in self._processes:
-            children.stop(process, timeout_seconds=10)
+                process.kill()
+                process.wait(10)
 
     def _frontdesk_is_ready(self) -> bool:
         try:
@@ -146,11 +145,3 @@ def house(
     house = House(tmp_path, mongo_uri, database, sim)
     yield house
     house.close()
-
-
-@pytest.fixture
-def open_house(house: House) -> House:
-    """A house with a front desk and a dispatcher that are ready."""
-    house.start_frontdesk()
-    house.start_dispatcher()
-    return house

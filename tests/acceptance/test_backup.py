@@ -98,29 +98,3 @@ def test_after_an_import_state_continues_nothing_old_is_sent_and_nothing_is_lost
     assert sorted(texts(sim.answers(hanako))[3:]) == ["2: push 待つ", "ring egg"]
     assert texts(sim.answers(taro)) == ["1: held None"]
     assert len(waits) == 1
-
-
-def test_events_of_before_the_export_are_handled_by_way_of_a_pause(
-    house: Any, sim: Any, lost: Database[Any], tmp_path: Path
-) -> None:
-    hanako = sim.add_user("花子")
-    house.start_frontdesk()
-    sim.say(hanako, "before")
-    path = export_to(lost, tmp_path / "export.gz")
-    environ = {name: house.settings[name] for name in ("MONGODB_URI", "MONGODB_DATABASE")}
-    refused = CliRunner().invoke(main.linedesk, ["import", str(path)], env=environ)
-    assert (refused.exit_code, "`linedesk pause all`" in refused.stderr) == (1, True)
-
-    # What the refusal says.
-    command(house, "pause", "all", "--yes")
-    dispatcher = house.start_dispatcher(BOT="backup_bots:keeper")
-    eventually(lambda: house.database.held.find_one())
-    house.stop(dispatcher)
-    assert not sim.answers(hanako)
-    command(house, "import", str(path))
-    command(house, "resume", "all", "--yes")
-    house.start_dispatcher(BOT="backup_bots:keeper")
-    sim.wait_for(lambda: sim.answers(hanako))
-    sim.say(hanako, "after")
-    sim.wait_for(lambda: len(sim.answers(hanako)) == 2)
-    assert texts(sim.answers(hanako)) == ["1: before None", "2: after None"]

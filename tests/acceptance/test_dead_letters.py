@@ -59,25 +59,6 @@ def test_a_dead_letter_is_replayed_to_a_fixed_bot_that_was_down(house: Any, sim:
     assert f'"{TEXT}"' not in house.log_of(mended)
 
 
-def test_a_refused_send_is_replayed_to_a_running_dispatcher_without_its_handler(
-    house: Any, sim: Any
-) -> None:
-    house.start_frontdesk()
-    house.start_dispatcher(BOT="acceptance_bots:counter")
-    user = sim.add_user("花子")
-    sim.answer_next("reply", 400)
-    name = sim.say(user, "はい").event_ids[0]
-    house.wait_for(lambda: house.database.deadletters.find_one({"_id": f"{name}/0"}))
-
-    told(house, "replay", "--cause", "LINE refused")
-
-    sim.wait_for(lambda: sim.answers(user))
-    assert [bubble.text for bubble in sim.answers(user)] == ["1: はい"]
-    sim.say(user, "次")
-    sim.wait_for(lambda: len(sim.answers(user)) == 2)
-    assert sim.answers(user)[1].text == "2: 次"
-
-
 def test_replays_that_are_killed_and_that_run_at_once_put_each_letter_back_once(
     house: Any,
 ) -> None:

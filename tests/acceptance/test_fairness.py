@@ -52,15 +52,3 @@ def test_people_do_not_wait_behind_hundreds_of_timers(house: Any, sim: Any) -> N
     waits = [turns_until_answered(house, sim, one, f"はい、{n}番") for n, one in enumerate(people)]
     assert max(waits) <= MOST_TURNS, waits
     assert len(sim.calls) < 400, "the timers still wait"
-
-
-def test_people_do_not_wait_behind_the_flood_of_one_user(house: Any, sim: Any) -> None:
-    flood, *people = [sim.add_user(f"客{n}") for n in range(11)]
-    house.start_frontdesk()
-    house.start_dispatcher(**ECHO)
-    for first in range(0, 400, 100):
-        sim.deliver(*(sim.drafts.text(flood, f"洪水{n}") for n in range(first, first + 100)))
-    house.wait_for(lambda: len(sim.calls) > 20)
-    waits = [turns_until_answered(house, sim, one, f"はい、{n}番") for n, one in enumerate(people)]
-    assert max(waits) <= MOST_TURNS, waits
-    assert len(sim.calls) < 400, "the flood still waits"

@@ -29,21 +29,6 @@ def gathers(house: Any) -> bool:
     return any(one["why"]["code"] == "gathering" for one in waiting)
 
 
-def test_messages_are_answered_together_and_once(house: Any, sim: Any) -> None:
-    user, other = sim.add_user("花子"), sim.add_user("太郎")
-    house.start_frontdesk()
-    dispatcher = started(house, **PATIENT)
-    sim.say(other, "待つ")
-    for word in "一二三":
-        sim.say(user, word)
-    sim.wait_for(lambda: texts_of(sim, user) == ["一、二、三"], timeout=WITHOUT_A_WAIT)
-    house.wait_for(lambda: gathers(house))
-    assert texts_of(sim, other) == []
-    (call,) = [one for one in sim.calls if one.chat_id == user.user_id]
-    assert call.endpoint == "reply"
-    assert house.stop(dispatcher) == 0
-
-
 def test_what_was_gathered_in_a_killed_process_is_gathered_anew_without_a_wait(
     house: Any, sim: Any
 ) -> None:

@@ -13,6 +13,7 @@ from linedesk.store.records.effects import WITH_OUTBOX
 from tests.dispatcher.faults import failing
 
 SETTINGS = {"BOT": "acceptance_bots:counter", "LINE_ACCESS_INTERVAL_MS": "0"}
+AT_ONCE = {"LINE_CONCURRENCY": "4"}
 USERS = 8
 
 
@@ -22,14 +23,17 @@ def until_answered(house: Any, sim: Any, users: list[Any], texts: list[str]) -> 
         assert [bubble.text for bubble in sim.answers(user)] == texts
 
 
-@pytest.mark.parametrize("point", ["called", "answered", "the ends on their way"])
+@pytest.mark.parametrize(
+    ("point", "more"),
+    [("called", {}), ("called", AT_ONCE), ("answered", {}), ("the ends on their way", AT_ONCE)],
+)
 def test_a_killed_dispatcher_leaves_nothing_out_and_repeats_nothing(
-    house: Any, sim: Any, client: Client, point: str
+    house: Any, sim: Any, client: Client, point: str, more: dict[str, str]
 ) -> None:
     """The ends that are on their way arrive when its successor has the conversations."""
     conversations = house.database.conversations
     house.start_frontdesk()
-    first = house.start_dispatcher(**SETTINGS)
+    first = house.start_dispatcher(**SETTINGS, **more)
     users = [sim.add_user(f"{n}", friend=False) for n in range(USERS)]
     for user in users:
         sim.say(user, "一")
@@ -37,7 +41,7 @@ def test_a_killed_dispatcher_leaves_nothing_out_and_repeats_nothing(
     house.wait_for(lambda: conversations.find_one(WITH_OUTBOX) is None)
     if point != "answered":
         # LINE carries them out at once.
-        sim.delay_next("reply", 1.0, times=USERS)
+        sim.delay_next("reply", 0.5, times=USERS)
     for user in users:
         sim.say(user, "二")
     house.wait_for(lambda: sum(len(sim.answers(user)) == 2 for user in users) >= USERS // 2)
@@ -50,7 +54,7 @@ def test_a_killed_dispatcher_leaves_nothing_out_and_repeats_nothing(
             )
             house.wait_for(has_begun)
         house.stop(first, signal.SIGKILL)
-    house.start_dispatcher(**SETTINGS)
+    house.start_dispatcher(**SETTINGS, **more)
     until_answered(house, sim, users, ["1: 一", "2: 二"])
     for user in users:
         sim.say(user, "三")

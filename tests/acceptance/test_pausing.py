@@ -11,7 +11,6 @@ from click.testing import CliRunner, Result
 
 from linedesk.launch import main
 from linedesk.operate.acts import OperatorControl
-from linedesk.operate.processes import present_leader
 from linedesk.store.control import Scope
 from linedesk.store.documents import make_document
 from linesim.judge.checker import check
@@ -85,37 +84,6 @@ def is_quiet(house: Any) -> bool:
     """Whether nothing waits, neither in `held` nor in an outbox."""
     rows = house.database.conversations.find({}, {"outbox": 1})
     return held(house) == 0 and not any(row.get("outbox") for row in rows)
-
-
-def test_the_numbers_before_a_resume_are_those_that_then_come_true(house: Any, sim: Any) -> None:
-    house.start_frontdesk()
-    process = house.start_dispatcher(**BOT, LATE_REPLIES_A_DAY="3")
-    house.wait_for(lambda: present_leader(house.database))
-    busy, calm, other = (sim.add_user(name, friend=True) for name in ("花子", "太郎", "次郎"))
-    told = linedesk(house, "pause", "main", "--why", "a try").stderr
-    assert "Further answers become dead letters" in told
-    house.wait_for(lambda: "paused scope=main" in house.log_of(process))
-    stored(house, sim, busy, *map(str, range(40)))
-    stored(house, sim, calm, "late")
-    sim.say(other, "now")
-    house.wait_for(lambda: held(house) == 42)
-    told = linedesk(house, "resume", "main").stderr
-    found = re.search(
-        r"waiting events: (?:at least )?42; if each is answered, up to (\d+) counted pushes go "
-        r"out, and up to (\d+) answers become dead letters",
-        told,
-    )
-    assert found, told
-    pushes, most = map(int, found.groups())
-    assert (pushes, most) == (4, 37)
-    house.wait_for(lambda: is_quiet(house))
-    assert sum(call.path.endswith("/push") for call in sim.calls) == pushes
-    letters = list(house.database.deadletters.find())
-    assert {letter["cause"] for letter in letters} == {"late"}
-    # A push carries up to five answers.
-    assert most - 12 <= len(letters) <= most
-    assert texts_of(sim, calm) == ["late"]
-    assert texts_of(sim, other) == ["now"]
 
 
 def test_a_drop_runs_no_handler_loses_and_doubles_nothing_through_kills_and_can_be_replayed(

@@ -35,7 +35,7 @@ def init(house: Any) -> Any:
         return nursery.start(*order, env=environ, stdout=out, stderr=out)
 
 
-@pytest.mark.parametrize("take_away", [drop, rename])
+@pytest.mark.parametrize("take_away", [drop, pytest.param(rename, marks=pytest.mark.long)])
 def test_each_event_is_answered_once_after_init(
     house: Any, sim: Any, take_away: Callable[[Database[Any]], None]
 ) -> None:

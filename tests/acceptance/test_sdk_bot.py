@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from linedesk.operate.dead_letters import explained
 from tests.acceptance.conftest import House
 from tests.rows import rows_of
 
 
+@pytest.mark.long
 def test_an_sdk_bot_answers_each_message_in_order_and_loses_none_by_a_kill(house: House) -> None:
     house.start_frontdesk()
     bot = {"BOT": "tests.sdk_bots.echo:handler"}

@@ -7,22 +7,17 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pika
 import pytest
 
-from jobworker.remote.amqp import EXCHANGE
-from jobworker.remote.values import to_line
-from linedesk.operate.dead_letters import explained
 from linedesk.runtime.exit_codes import Exit
 from tests.acceptance.conftest import House
 from tests.conftest import missing
 from tests.fork_server import Child, Written, nursery
-from tests.jobworker.remote.test_foreign_messages import BEAT
 from tests.rabbitmq import RabbitMQ, is_installed, throwaway_rabbitmq
 from tests.waiting import eventually
 
@@ -83,6 +78,7 @@ def test_events_wait_for_a_worker_and_status_shows_it(
     assert house.stop(dispatcher) == Exit.OK
 
 
+@pytest.mark.long
 def test_a_stop_waits_for_a_handler_in_a_worker_as_long_as_for_one_of_its_own(
     house: House, rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
@@ -108,91 +104,6 @@ def test_a_stop_waits_for_a_handler_in_a_worker_as_long_as_for_one_of_its_own(
     dispatcher = house.start_dispatcher(ready=False, **settings)
     house.wait_for(lambda: house.sim.answers(user), dispatcher)
     assert house.stop(dispatcher) == Exit.OK
-
-
-def test_no_message_of_a_worker_makes_the_dispatcher_large(
-    house: House, rabbitmq: RabbitMQ
-) -> None:
-    """Of 120 MB, of 16 MB of tiny values, and of 16 MB of text that needs four times as much."""
-    house.start_frontdesk()
-    settings = {"DISPATCHER_WORKERS": "amqp", "AMQP_URL": rabbitmq.url, "BOT": "not_here:bot"}
-    # The memory of a process from the nursery includes its parent's.
-    dispatcher = house.start_dispatcher(fresh=True, **settings)
-
-    with HostileWorker(rabbitmq) as worker:
-        worker.until_asked_for_its_rules()
-        worker.decide("0" * 32, b'"' + b"a" * (120 << 20) + b'"')
-        for data, cause in HOSTILE:
-            attempt = worker.next_job(house)
-            worker.decide("0" * 32, data)
-            worker.decide(attempt, data)
-            letter = worker.until(house.database.deadletters.find_one)
-            assert cause in explained(letter)
-            house.database.deadletters.delete_one(letter)
-        attempt = worker.next_job(house)
-        worker.decide(attempt, b"{}", {"do": "reply", "messages": ["はい"]})
-        worker.until(lambda: house.sim.answers(worker.user))
-    status = Path(f"/proc/{dispatcher.pid}/status").read_text()
-    assert int(status.partition("VmHWM:")[2].split()[0]) < 300 * 1024
-
-
-NEARLY = (16 << 20) - 500
-HOSTILE = [
-    (b'{"a":[%b{}]}' % (b"{}," * (NEARLY // 3)), "needs too much memory"),
-    ('{"a":"😀%s"}'.encode() % (b"a" * NEARLY), "needs too much memory"),
-    ('{"a":"あ%s"}'.encode() % (b"a" * NEARLY), "cannot be stored"),
-]
-
-
-class HostileWorker:
-    """Any program with a worker's credential."""
-
-    def __init__(self, node: RabbitMQ) -> None:
-        self.user: Any = None
-        self._attempts: list[str] = []
-        self._connection = pika.BlockingConnection(pika.URLParameters(node.url))
-        self._channel = self._connection.channel()
-        self._queue = self._channel.queue_declare("", exclusive=True).method.queue
-
-    def __enter__(self) -> HostileWorker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
-
-    def until(self, condition: Callable[[], Any]) -> Any:
-        """Send beats until it holds."""
-        return eventually(lambda: self._beat() or condition(), seconds=60)
-
-    def until_asked_for_its_rules(self) -> None:
-        self.until(lambda: self._received("introduce"))
-        self._send({"type": "hello", "bot": BEAT["bot"], "rules": {"rules": [{"name": "all"}]}})
-
-    def next_job(self, house: House) -> str:
-        """A new user writes; returns the attempt with which the leader gives the job."""
-        self.user = house.sim.add_user("花子")
-        house.sim.say(self.user, "やあ")
-        attempt: str = self.until(lambda: self._received("job"))[0]["attempt"]
-        self._attempts = [attempt]
-        return attempt
-
-    def decide(self, attempt: str, data: bytes, *actions: dict[str, Any]) -> None:
-        message = {"type": "decision", "attempt": attempt, "outcome": "decided"}
-        message |= {"actions": actions, "data": "DATA", "address": self._queue}
-        body = to_line(message).replace(b'"DATA"', data)
-        self._channel.basic_publish(EXCHANGE, "", body)
-
-    def _beat(self) -> None:
-        self._send({**BEAT, "address": self._queue, "attempts": self._attempts})
-
-    def _send(self, message: dict[str, Any]) -> None:
-        self._channel.basic_publish(EXCHANGE, "", to_line(message))
-
-    def _received(self, type_: str) -> list[dict[str, Any]]:
-        messages = []
-        while (body := self._channel.basic_get(self._queue, auto_ack=True)[2]) is not None:
-            messages.append(json.loads(body))
-        return [one for one in messages if one["type"] == type_]
 
 
 @contextmanager

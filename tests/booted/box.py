@@ -28,7 +28,6 @@ PORT = 8000
 # The last one only if it is enabled.
 SERVICES = ("frontdesk", "dispatcher", "console")
 METRICS_PORTS = {"frontdesk": 9101, "dispatcher": 9102}
-CONSOLE_URL = "http://127.0.0.1:8010"
 # Instead of two minutes, so that a run does not wait for so long.
 WATCHDOG_SECONDS = 10
 SETTLE_SECONDS = 90.0

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 
-import requests
-
-from tests.booted.box import CONSOLE_URL, METRICS_PORTS, SERVICES, Box, wait_for
+from tests.booted.box import SERVICES, Box
 from tests.booted.rounds import check
 
 NOW, NEXT = "/src/now", "/src/next"
@@ -87,55 +84,10 @@ def answers(box: Box) -> str:
     return "; ".join(str(bubble.text) for bubble in box.sim.answers(user))
 
 
-@check("each says by STATUS= what it does")
-def tells(box: Box) -> str:
-    for name in SERVICES:
-        wait_for(partial(_has_figures, box, name), f"figures in the status of {name}")
-    return " | ".join(f"{name}: {box.status(name)}" for name in SERVICES)
-
-
-def _has_figures(box: Box, name: str) -> bool:
-    return re.search(r"\d", box.status(name)) is not None
-
-
-@check("/metrics of each process answers")
-def measured(box: Box) -> str:
-    names = {"frontdesk": "linedesk_accepted_events_total", "dispatcher": "linedesk_leading 1.0"}
-    sizes = []
-    for name, port in METRICS_PORTS.items():
-        got = fetch(f"http://127.0.0.1:{port}/metrics")
-        assert names[name] in got.text, got.text[:500]
-        sizes.append(f"{name} {len(got.content)} bytes")
-    return ", ".join(sizes)
-
-
-@check("the page requires its password")
-def shown(box: Box) -> str:
-    with requests.Session() as browser:
-        browser.trust_env = False
-        for wrong in (None, ("operator", "wrong")):
-            closed = browser.get(CONSOLE_URL, auth=wrong, timeout=10)
-            assert closed.status_code == 401, closed.text
-        browser.auth = ("operator", console_password(box))
-        page = browser.get(CONSOLE_URL, timeout=10)
-        assert page.status_code == 200, page.text
-        told = browser.get(CONSOLE_URL, headers={"accept": "application/json"}, timeout=10).json()
-    working = [one["role"] for one in told["processes"] if one["state"] == "working"]
-    assert sorted(working) == ["dispatcher", "frontdesk"], str(told["processes"])
-    return f"{len(page.content)} bytes; working: {', '.join(working)}"
-
-
 def console_password(box: Box) -> str:
     """As install.sh has made it."""
     path = box.machine.files / "etc/linedesk/credentials/console/CONSOLE_PASSWORD"
     return path.read_text().strip()
-
-
-def fetch(url: str) -> requests.Response:
-    """By no proxy."""
-    with requests.Session() as session:
-        session.trust_env = False
-        return session.get(url, timeout=10)
 
 
 @check("no secret in an environment, in systemctl show, or in the journal")

@@ -42,48 +42,6 @@ def doctor(box: Box) -> str:
     return lines[-1]
 
 
-@check("what is paused stays so over a kill -9 of the dispatcher, and is answered after resume")
-def pauses(box: Box) -> str:
-    (user,) = box.people(1)
-    since, pid = len(box.sim.deliveries), box.pid("dispatcher")
-    said = box.machine.run("linedesk", "pause", "all", "--yes", "--why", "a try").stdout
-    assert "new events are held until you resume" in said, said
-    box.signal("linedesk-dispatcher.service", "KILL")
-    box.wait_for_successor("dispatcher", pid)
-    box.sim.say(user, "paused-1")
-    undisturbed()
-    assert not box.sim.answers(user), "it was decided"
-    assert (
-        "Critical: paused: everything" in box.machine.run("linedesk", "status", check=False).stdout
-    )
-    box.machine.run("linedesk", "resume")
-    box.judge(since)
-    noted = box.machine.run("linedesk", "audit", "--limit", "2").stdout
-    assert "resume" in noted, noted
-    return noted.splitlines()[-1]
-
-
-@check("export, and import in its place")
-def backup(box: Box) -> str:
-    file, before = "/root/export.gz", "/root/before.gz"
-    (user,) = box.people(1)
-    since = len(box.sim.deliveries)
-    box.sim.say(user, "kept-1")
-    box.judge(since)
-    box.machine.run("linedesk", "export", file)
-    box.machine.systemctl("stop", DISPATCHER)
-    box.machine.run("linedesk", "import", file, "--replace", before)
-    box.machine.systemctl("start", DISPATCHER)
-    box.wait_until_active()
-    shown = box.machine.run("linedesk", "conversation", "show", user.user_id).stdout
-    assert user.user_id in shown, shown
-    since = len(box.sim.deliveries)
-    box.sim.say(user, "kept-2")
-    box.judge(since)
-    size = box.machine.run("stat", "-c", "%s", file).stdout.strip()
-    return f"{size} bytes; the conversation is there and goes on"
-
-
 @check("the nightly export works under its own unit")
 def nightly(box: Box) -> str:
     box.machine.systemctl("start", "linedesk-export.service")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import ssl
-import subprocess
 import threading
 import time
-from pathlib import Path
 
 from tests.booted.booted_bot import SLOW_SECONDS, SLOW_WORDS
 from tests.booted.box import PORT, SERVICES, Box, Outcome, wait_for
@@ -16,9 +12,6 @@ from tests.booted.rounds import check
 
 TIMES = 3
 UNDISTURBED_SECONDS = 1.5
-TLS_PORT = 443
-SOCKET = "linedesk-frontdesk.socket"
-TLS = Path("etc/linedesk/tls")
 
 
 def none_failed(outcome: Outcome) -> str:
@@ -54,63 +47,6 @@ def target_restarts(box: Box) -> str:
         undisturbed()
     assert not set(before) & {box.pid(name) for name in SERVICES}, "a service was not restarted"
     return none_failed(outcome)
-
-
-@check("HTTPS at 443 by a drop-in; a restart serves the renewed certificate")
-def renews(box: Box) -> str:
-    folder = box.machine.files / TLS
-    first, second = (_certificate(box.work, name) for name in ("first", "second"))
-    _lay(folder, first)
-    box.configure(
-        FRONTDESK_TLS_CERT=f"/{TLS}/fullchain.pem", FRONTDESK_TLS_KEY=f"/{TLS}/privkey.pem"
-    )
-    with box.drop_in(SOCKET, f"[Socket]\nListenStream=\nListenStream={TLS_PORT}\n"):
-        box.machine.systemctl("restart", SOCKET, "linedesk-frontdesk.service")
-        _renew(box, folder, first[0], second)
-    box.configure()
-    box.machine.systemctl("restart", SOCKET, "linedesk-frontdesk.service")
-    return "the new certificate"
-
-
-def _renew(box: Box, folder: Path, before: bytes, pair: tuple[bytes, Path, Path]) -> None:
-    assert _served() == before, "another certificate is served"
-    _lay(folder, pair)
-    box.machine.systemctl("restart", "linedesk-frontdesk.service")
-    assert _served() == pair[0], "the renewed certificate is not served"
-    box.wait_until_active("frontdesk")
-
-
-def _certificate(work: Path, name: str) -> tuple[bytes, Path, Path]:
-    """In DER, and the files of certificate and key."""
-    certificate, key = work / f"{name}.crt", work / f"{name}.key"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
-    command += ["-subj", f"/CN={name}", "-out", str(certificate), "-keyout", str(key)]
-    subprocess.run(command, check=True, capture_output=True)
-    return ssl.PEM_cert_to_DER_cert(certificate.read_text()), certificate, key
-
-
-def _lay(folder: Path, pair: tuple[bytes, Path, Path]) -> None:
-    """As the hook for certbot does: beside, then renamed."""
-    group = folder.stat().st_gid
-    for source, name in [(pair[2], "privkey.pem"), (pair[1], "fullchain.pem")]:
-        beside = folder / f".{name}"
-        beside.write_bytes(source.read_bytes())
-        beside.chmod(0o640)
-        os.chown(beside, 0, group)
-        beside.rename(folder / name)
-
-
-def _served() -> bytes:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    with (
-        socket.create_connection(("127.0.0.1", TLS_PORT), timeout=10) as plain,
-        context.wrap_socket(plain) as connection,
-    ):
-        served = connection.getpeercert(binary_form=True)
-    assert served
-    return served
 
 
 @check("a stop waits for a slow handler, which does not run again")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from linedesk.setup.private_mongod import MongodNotFound, find_mongod
 from tests.chaos.damages import DAMAGES, FORCED, OF_WORKERS
 from tests.chaos.plan import LONG_SECONDS, plan
 from tests.chaos.run import WORKERS, Order, run
@@ -19,30 +18,23 @@ SECONDS = 60.0
 RATE = 12.0
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("seed", [20260419])
-def test_every_promise_is_kept_whatever_is_killed(seed: int, tmp_path: Path) -> None:
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+@pytest.mark.usefixtures("mongod")
+def test_every_promise_is_kept_whatever_is_killed(tmp_path: Path) -> None:
+    verdict = run(Order(seed=20260419, seconds=SECONDS, rate=RATE), tmp_path)
 
-    verdict = run(Order(seed=seed, seconds=SECONDS, rate=RATE), tmp_path)
-
-    assert not verdict.problems, f"seed {seed}, logs in {tmp_path}: {verdict.problems[:20]}"
+    assert not verdict.problems, f"logs in {tmp_path}: {verdict.problems[:20]}"
     assert verdict.report.answered_once > 300
     assert sum(verdict.damages.values()) > 10
     assert verdict.report.calls_by_endpoint["multicast"] > 5
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("mongod")
 def test_no_process_ends_by_a_forced_step_down(tmp_path: Path) -> None:
     """The long form: `scripts/chaos --minutes 2 --rate 20 --step-downs 40`."""
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
-
     verdict = run(Order(seed=1, seconds=21.0, rate=20.0, step_downs=7), tmp_path)
 
     assert not verdict.problems, f"logs in {tmp_path}: {verdict.problems[:20]}"
@@ -50,7 +42,9 @@ def test_no_process_ends_by_a_forced_step_down(tmp_path: Path) -> None:
     assert verdict.damages[FORCED.name] == 7
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("mongod")
 def test_every_promise_is_kept_whatever_befalls_worker_processes(tmp_path: Path) -> None:
     if not is_installed():
         missing("no RabbitMQ on this machine (apt install rabbitmq-server)")

@@ -18,46 +18,10 @@ from tests.frontdesk.desk import SECRET
 
 ROOT = Path(__file__).parents[2]
 PRETENDED = Path(__file__).with_name("pretended")
-TOOLS = ("awk", "base64", "basename", "bash", "cat", "chmod", "cmp", "cp", "cut", "date", "dirname")
-TOOLS += (
-    "env",
-    "find",
-    "flock",
-    "grep",
-    "head",
-    "id",
-    "install",
-    "ln",
-    "md5sum",
-    "mkdir",
-    "mktemp",
-)
-TOOLS += (
-    "mv",
-    "readlink",
-    "rm",
-    "sed",
-    "sha256sum",
-    "sleep",
-    "sort",
-    "stat",
-    "tail",
-    "touch",
-    "wc",
-)
-TOOLS += ("xargs",)
-PLAYED = (
-    "apt-cache",
-    "apt-get",
-    "chown",
-    "dnf",
-    "dpkg-query",
-    "getent",
-    "journalctl",
-    "mongod",
-    "systemctl",
-)
-PLAYED += ("timeout", "useradd")
+TOOLS = """awk base64 basename bash cat chmod cmp cp cut date dirname env find flock grep head id
+install ln md5sum mkdir mktemp mv readlink rm sed sha256sum sleep sort stat tail touch wc xargs"""
+PLAYED = """apt-cache apt-get chown dnf dpkg-query getent journalctl mongod systemctl timeout
+useradd"""
 
 
 class Box:
@@ -96,9 +60,9 @@ class Box:
         self.next_version("0.1.0")
 
     def _make_path(self) -> None:
-        for tool in TOOLS:
+        for tool in TOOLS.split():
             (self._bin / tool).symlink_to(shutil.which(tool) or pytest.fail(f"no {tool} here"))
-        for name in PLAYED:
+        for name in PLAYED.split():
             shutil.copy(PRETENDED / "any", self._bin / name)
         shutil.copy(PRETENDED / "python", self._bin)
         shutil.copy(PRETENDED / "linedesk", self.state)

@@ -85,6 +85,7 @@ def variables(box: Box, folder: Path) -> dict[str, object]:
     }
 
 
+@pytest.mark.long
 def test_a_second_run_of_the_role_changes_nothing(ansible: Path, tmp_path: Path) -> None:
     box = Box(tmp_path / "box")
     (tmp_path / "bot").mkdir()
@@ -123,6 +124,7 @@ def test_a_second_run_of_the_role_changes_nothing(ansible: Path, tmp_path: Path)
     assert not box.calls("systemctl restart")
 
 
+@pytest.mark.long
 def test_the_role_makes_a_worker_with_its_own_secret_only(ansible: Path, tmp_path: Path) -> None:
     box, url = Box(tmp_path / "box"), "amqp://linedesk-worker:s3cret@10.0.0.5/linedesk"
     own = {"linedesk_worker": True, "linedesk_amqp_url": url, "linedesk_bot_folder": ""}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import subprocess
 from pathlib import Path
 
 import pytest
-
-from tests.conftest import missing
 
 HOOK = Path(__file__).parents[2] / "deploy" / "tls" / "linedesk-certbot-hook"
 FILES = ("fullchain.pem", "privkey.pem")
@@ -94,14 +91,3 @@ def test_half_a_lineage_changes_nothing(machine: Machine) -> None:
     assert answer.returncode == 1
     assert "privkey.pem" in answer.stderr
     assert machine.laid == {name: f"{name} 1" for name in FILES}
-
-
-def test_the_certificate_of_another_site_is_left_alone(machine: Machine) -> None:
-    assert machine.run(LINEDESK_LINEAGE="/etc/letsencrypt/live/other").returncode == 0
-    assert not machine.target.exists()
-
-
-def test_it_is_clean_under_shellcheck() -> None:
-    if shutil.which("shellcheck") is None:
-        missing("shellcheck is not installed")
-    subprocess.run(["shellcheck", HOOK], check=True, timeout=30)

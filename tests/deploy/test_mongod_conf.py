@@ -119,11 +119,3 @@ def linedesk_init(uri: str, folder: Path) -> str:
     )
     assert answer.returncode == 0, answer.stderr
     return answer.stdout
-
-
-def test_appends_to_its_log_and_writes_a_pid_file() -> None:
-    conf = yaml.safe_load(CONF.read_text("utf-8"))
-    assert conf["systemLog"]["destination"] == "file"
-    assert conf["systemLog"]["logAppend"] is True
-    assert conf["processManagement"]["pidFilePath"].endswith("mongod.pid")
-    assert conf["processManagement"]["fork"] is False

@@ -210,29 +210,6 @@ def asked(nginx: Nginx, method: str, path: str, body: bytes = b"", **headers: st
         return line.getresponse().status
 
 
-def test_it_speaks_tls_1_2_and_1_3_only(nginx: Nginx, authority: Authority) -> None:
-    for version, refused in (("TLSv1_1", True), ("TLSv1_2", False), ("TLSv1_3", False)):
-        context = ssl.create_default_context(cafile=str(authority.root))
-        context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
-        context.set_ciphers("DEFAULT:@SECLEVEL=0")
-        set_maximum(context, version, deprecated=refused)
-        plain = socket.create_connection(("127.0.0.1", nginx.port), timeout=10)
-        with plain:
-            if refused:
-                with pytest.raises(ssl.SSLError):
-                    context.wrap_socket(plain, server_hostname="localhost")
-            else:
-                context.wrap_socket(plain, server_hostname="localhost").close()
-
-
-def set_maximum(context: ssl.SSLContext, version: str, *, deprecated: bool) -> None:
-    if deprecated:
-        with pytest.warns(DeprecationWarning, match=version):
-            context.maximum_version = ssl.TLSVersion[version]
-    else:
-        context.maximum_version = ssl.TLSVersion[version]
-
-
 def test_neither_a_restart_nor_a_kill_of_the_front_desk_fails_a_request(
     nginx: Nginx, own_database: Database[Any], mongo_uri: str, listener: socket.socket
 ) -> None:
@@ -250,41 +227,6 @@ def test_neither_a_restart_nor_a_kill_of_the_front_desk_fails_a_request(
     ids = own_database["recvq"].distinct("eventId")
     assert set(load.accepted) <= set(ids)
     assert own_database["recvq"].count_documents({}) == len(ids)
-
-
-def test_a_post_whose_connection_breaks_before_the_answer_is_sent_once_more(
-    authority: Authority, pair: Pair, tmp_path: Path
-) -> None:
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-    seen: list[bytes] = []
-
-    def take(line: socket.socket) -> None:
-        data = b""
-        while not data.endswith(b"}]}"):
-            data += line.recv(65536)
-        seen.append(data.partition(b"\r\n\r\n")[2])
-
-    def upstream(listener: socket.socket) -> None:
-        with listener.accept()[0] as broken:
-            take(broken)
-        with listener.accept()[0] as second:
-            take(second)
-            second.sendall(answer)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(PATIENCE_SECONDS)
-        port = listener.getsockname()[1]
-        with (
-            # First, since without nginx the test ends here, and a thread would stay.
-            Nginx(tmp_path, pair, authority.root, upstream=port) as nginx,
-            closing(nginx.connection()) as line,
-        ):
-            thread = threading.Thread(target=upstream, args=(listener,))
-            thread.start()
-            assert post(line, "first") == 200
-        thread.join(10)
-    assert len(seen) == 2
-    assert seen[0] == seen[1]
 
 
 class Desk(BaseHTTPRequestHandler):

@@ -7,12 +7,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +19,9 @@ import yaml
 from pymongo.database import Database
 
 import linesim
-from linedesk.operate.acts import OperatorControl
-from linedesk.runtime.metrics import SECONDS_BUCKETS
-from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import free_port
-from linedesk.store.collections import MEGABYTE
-from linedesk.store.control import Scope
-from linedesk.store.documents import RECVQ
-from linesim import Rule, Status
-from tests.acceptance.conftest import House, Process
-from tests.acceptance.test_workers import running_worker
+from tests.acceptance.conftest import House
 from tests.conftest import missing
-from tests.rabbitmq import is_installed, throwaway_rabbitmq
 from tests.waiting import eventually
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -79,34 +67,6 @@ def test_each_alert_fires_on_what_it_is_for_and_not_without_it() -> None:
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_each_alert_says_what_to_do() -> None:
-    for alert in alerts():
-        assert alert["labels"]["severity"] in ("page", "ticket")
-        assert len(alert["annotations"]["do"]) > 40, alert["alert"]
-        assert "summary" in alert["annotations"]
-
-
-def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
-    rules = [
-        {"record": f"query:{number}", "expr": query}
-        for number, query in enumerate(dashboard_queries())
-    ]
-    assert len(rules) > 40
-    path = tmp_path / "dashboard.yml"
-    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
-    checked = run("promtool", "check", "rules", path)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-
-
-def test_the_dashboard_says_more_than_where_a_histogram_knows_no_better() -> None:
-    for panel in json.loads(DASHBOARD.read_text("utf-8"))["panels"]:
-        if any("histogram_quantile" in one["expr"] for one in panel.get("targets", ())):
-            [mapping] = panel["fieldConfig"]["defaults"]["mappings"]
-            # Prometheus returns the last bound for all that lies above it.
-            assert mapping["options"]["from"] == SECONDS_BUCKETS[-1] == 3600, panel["title"]
-            assert mapping["options"]["result"]["text"] == "> 1 h"
-
-
 class Prometheus:
     """A real one, which scrapes twice a second."""
 
@@ -123,11 +83,6 @@ class Prometheus:
     def names(self) -> set[str]:
         answer = requests.get(f"{self._url}/api/v1/label/__name__/values", timeout=10)
         return set(answer.json()["data"])
-
-    def firing(self) -> set[str]:
-        """The names of the alerts that fire."""
-        rows = self.ask('ALERTS{alertstate="firing"}')
-        return {row["metric"]["alertname"] for row in rows}
 
 
 @contextmanager
@@ -185,6 +140,7 @@ def house(tmp_path: Path, mongo_uri: str, database: Database[Any]) -> Iterator[H
         house.close()
 
 
+@pytest.mark.long
 def test_a_real_prometheus_answers_every_query_from_the_running_processes(
     house: House, tmp_path: Path
 ) -> None:
@@ -216,147 +172,3 @@ def test_a_real_prometheus_answers_every_query_from_the_running_processes(
 
 def _all_answered(server: Prometheus, queries: list[str]) -> bool:
     return all(server.ask(query) for query in queries if not LATER.search(query))
-
-
-class Faults:
-    """Causes faults one by one, and notes the alerts that fire."""
-
-    def __init__(self, server: Prometheus) -> None:
-        self._server = server
-        self.fired = set[str]()
-
-    def fires(self, *alerts: str, fault: Callable[[], object]) -> None:
-        """The fault makes these alerts fire, all of which are silent before."""
-        self.ends(*alerts)
-        fault()
-        self.begins(*alerts)
-
-    def begins(self, *alerts: str, seconds: float = 30.0) -> None:
-        """These alerts fire by now, or soon."""
-        eventually(lambda: self._server.firing() >= set(alerts), seconds=seconds)
-        self.fired |= set(alerts)
-
-    def ends(self, *alerts: str) -> None:
-        """None of them fires, or none any more."""
-        eventually(lambda: not self._server.firing() & set(alerts), seconds=30)
-
-
-def rules_without_waits(folder: Path) -> Path:
-    """The project's rules, each of which fires at once."""
-    rules = yaml.safe_load(RULES.read_text("utf-8"))
-    for rule in rules["groups"][0]["rules"]:
-        rule.pop("for", None)
-    path = folder / "alerts.yml"
-    path.write_text(yaml.safe_dump(rules))
-    return path
-
-
-@pytest.mark.timeout(300)
-def test_each_alert_fires_by_its_fault(house: House, tmp_path: Path) -> None:
-    """One installation, fault after fault; a minute passes until an event that hangs is late."""
-    if not is_installed():
-        missing("no RabbitMQ on this machine (apt install rabbitmq-server)")
-    house.database.drop_collection(RECVQ)
-    create_collections(house.database, capped_bytes=MEGABYTE)
-    desk, leader, standby = free_port(), free_port(), free_port()
-    bot = {"BOT": "tests.deploy.hanging_bot:bot"}
-    house.settings |= {"FRONTDESK_METRICS_PORT": str(desk), "SPOOL_MAX_MB": "1", **bot}
-    house.settings |= {"HANDLER_LIMIT_SECONDS": "1", "HANDLER_TRIES": "100"}
-    house.start_frontdesk()
-    dispatcher = house.start_dispatcher(DISPATCHER_METRICS_PORT=str(leader))
-    ports = {desk: "frontdesk", leader: "dispatcher", standby: "dispatcher"}
-    sim, control = house.sim, OperatorControl(house.database)
-    paused, stuck, *well = (sim.add_user(name) for name in "花月雪星空海山")
-
-    with prometheus(tmp_path, ports, rules=rules_without_waits(tmp_path)) as server:
-        faults = Faults(server)
-
-        def start_standby() -> Process:
-            starts = f'process_start_time_seconds{{instance="127.0.0.1:{standby}"}}'
-            before = server.ask(starts)
-            process = house.start_dispatcher(ready=False, DISPATCHER_METRICS_PORT=str(standby))
-            eventually(
-                lambda: (
-                    [row["value"][1] for row in server.ask(starts)]
-                    not in ([], [row["value"][1] for row in before])
-                )
-            )
-            return process
-
-        second = start_standby()
-        eventually(lambda: server.firing() == set())
-
-        # One user is paused, and another one's handler hangs.
-        scope = Scope("main", paused.user_id)
-        control.pause(scope, by="operator")
-        eventually(lambda: server.ask('linedesk_pauses{scope="conversation"} == 1'))
-        sim.say(paused, "hello")
-        house.wait_for(lambda: house.database.held.find_one({"why.code": "paused"}))
-        assert "LinedeskAnswersLate" not in server.firing()
-        faults.fires("LinedeskHandlersHang", fault=lambda: sim.say(stuck, "hang"))
-        yesterday = {"$set": {"at": datetime.now(UTC) - timedelta(hours=25)}}
-        pauses = house.database.control
-        faults.fires(
-            "LinedeskPauseForgotten", fault=lambda: pauses.update_one({"_id": scope.id}, yesterday)
-        )
-        for wide in (Scope("main"), Scope()):
-            faults.fires("LinedeskPaused", fault=partial(control.pause, wide, by="operator"))
-            control.resume(wide)
-
-        # LINE takes no message of anybody, then fails, and then refuses one message.
-        def line_answers(status: int, message: str) -> None:
-            sim.misbehave(Rule(outcome=Status(status, {"message": message})))
-            for user in well:
-                sim.say(user, "hello")
-
-        faults.fires(
-            "LinedeskLineFails", fault=lambda: line_answers(429, "You have reached your limit.")
-        )
-        sim.behave()
-        faults.fires("LinedeskLineFails", fault=lambda: line_answers(500, "Internal server error"))
-        sim.behave()
-        faults.fires(
-            "LinedeskDeadLetters", fault=lambda: line_answers(400, "The request body is wrong")
-        )
-        sim.behave()
-
-        def keep_dying() -> None:
-            nonlocal second
-            for _ in range(4):
-                house.stop(second, signal.SIGKILL)
-                second = start_standby()
-
-        faults.fires("LinedeskKeepsDying", fault=keep_dying)
-        faults.fires("LinedeskDown", fault=lambda: house.stop(second, signal.SIGKILL))
-
-        with throwaway_rabbitmq() as rabbitmq:
-            # By the event that hangs: also in `held`, where the paused one waits, too.
-            faults.begins("LinedeskAnswersLate", seconds=90)
-            [late] = [one["expr"] for one in alerts() if one["alert"] == "LinedeskAnswersLate"]
-            eventually(lambda: server.ask(f"({late}) and on() max(linedesk_behind_seconds) < 60"))
-            assert set(house.database.held.distinct("key")) == {paused.user_id, stuck.user_id}
-
-            faults.fires(
-                "LinedeskNobodyDispatches", fault=lambda: house.stop(dispatcher, signal.SIGKILL)
-            )
-
-            # recvq fills, then the spool does.
-            full = ("LinedeskRecvqFilling", "LinedeskSpooling", "LinedeskRefusesWebhooks")
-
-            def flood() -> bool:
-                sim.say(well[0], "あ" * 5_000)
-                return server.firing() >= set(full)
-
-            faults.fires(*full, fault=lambda: eventually(flood, seconds=60))
-
-            # Handlers in a worker process: there is none, then RabbitMQ is gone.
-            amqp: dict[str, Any] = {"AMQP_URL": rabbitmq.url}
-            leads = {"DISPATCHER_WORKERS": "amqp", "DISPATCHER_METRICS_PORT": str(leader), **amqp}
-            faults.fires(
-                "LinedeskNoWorker", fault=lambda: house.start_dispatcher(ready=False, **leads)
-            )
-            with running_worker(**amqp, **bot, WORKER_THREADS="4"):
-                faults.ends("LinedeskNoWorker")
-                faults.fires("LinedeskLineFails", fault=lambda: line_answers(401, "Wrong token"))
-                faults.fires("LinedeskNoWorker", fault=rabbitmq.kill)
-    assert faults.fired == {alert["alert"] for alert in alerts()}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
+from datetime import UTC, datetime
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 from dispatcher.process import CLOSE_SECONDS
-from frontdesk.http import MOST_CONNECTIONS
+from linedesk.backup.export import name_of_export
 from linedesk.launch.main import linedesk
 from linedesk.launch.worker import END_SECONDS
 from linedesk.runtime.exit_codes import Exit
@@ -37,11 +38,6 @@ def unit(name: str) -> dict[str, list[str]]:
 
 def service(name: str) -> dict[str, list[str]]:
     return unit(f"linedesk-{name}.service")
-
-
-def hardening(name: str) -> str:
-    text = (UNITS / f"linedesk-{name}.service").read_text("utf-8")
-    return text.partition("# The sandbox limits")[2].partition("[Install]")[0]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -85,39 +81,10 @@ def test_systemd_always_restarts_a_bots_process() -> None:
     assert all(int(service(name)["StartLimitBurst"][0]) > 0 for name in {*SERVICES} - {*WITH_BOT})
 
 
-def test_a_stop_of_a_worker_outlasts_the_drain() -> None:
+def test_a_stop_outlasts_the_drain() -> None:
     drain_seconds = Settings.model_fields["drain_seconds"].default
-    assert int(service("worker")["TimeoutStopSec"][0]) > drain_seconds + END_SECONDS
-
-
-def test_the_dispatcher_gets_the_boot_id_that_it_cannot_read() -> None:
-    assert "BOOT_ID=%b" in service("dispatcher")["Environment"]
-    assert "ProcSubset=pid" in hardening("dispatcher")
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_the_hardening_is_the_same_in_every_service(name: str) -> None:
-    assert "ProtectSystem=strict" in hardening(name)
-    assert hardening(name) == hardening("frontdesk")
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_core_is_never_written(name: str) -> None:
-    assert service(name)["LimitCORE"] == ["0"]
-
-
-def test_a_stop_of_the_dispatcher_outlasts_the_drain() -> None:
-    drain_seconds = Settings.model_fields["drain_seconds"].default
-    assert int(service("dispatcher")["TimeoutStopSec"][0]) > drain_seconds + 4 * CLOSE_SECONDS
-
-
-def test_the_front_desk_may_have_all_its_connections() -> None:
-    assert int(service("frontdesk")["LimitNOFILE"][0]) >= 2 * MOST_CONNECTIONS
-
-
-def test_the_spool_is_where_the_front_desk_may_write() -> None:
-    path = Settings.model_fields["spool_path"].default
-    assert service("frontdesk")["StateDirectory"] == [str(path.parent.relative_to("/var/lib"))]
+    for name, more in (("worker", END_SECONDS), ("dispatcher", 4 * CLOSE_SECONDS)):
+        assert int(service(name)["TimeoutStopSec"][0]) > drain_seconds + more
 
 
 def test_a_restart_of_the_target_leaves_the_socket_open_and_a_stop_closes_it() -> None:
@@ -127,18 +94,10 @@ def test_a_restart_of_the_target_leaves_the_socket_open_and_a_stop_closes_it() -
     assert all(service(name)["PartOf"] == ["linedesk.target"] for name in SERVICES)
 
 
-def test_the_target_starts_all_and_the_front_desk_first() -> None:
-    for name in SERVICES:
-        assert service(name)["WantedBy"][0].split()[0] == "linedesk.target"
-    assert unit("linedesk-frontdesk.socket")["WantedBy"] == ["linedesk.target"]
-    for name in ("dispatcher", "console", "worker"):
-        assert "linedesk-frontdesk.service" in service(name)["After"][0].split()
-
-
-def test_the_front_desk_listens_where_the_settings_say_by_default() -> None:
-    host, port = (Settings.model_fields[f"frontdesk_{name}"].default for name in ("host", "port"))
-    assert unit("linedesk-frontdesk.socket")["ListenStream"] == [f"{host}:{port}"]
-
-
-def test_the_script_is_executable() -> None:
-    assert os.access(ROOT / "scripts" / "test-systemd", os.X_OK)
+def test_the_nightly_export_removes_old_exports_and_nothing_else() -> None:
+    words = service("export")["ExecStartPost"][0].split()
+    pattern = words[words.index("-name") + 1].strip('"')
+    name = name_of_export("line_bot", datetime.now(UTC))
+    assert fnmatch(name, pattern)
+    assert fnmatch(f".{name}.part", pattern)
+    assert not fnmatch("spool.db", pattern)

@@ -6,7 +6,6 @@ database.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -26,14 +25,12 @@ from linedesk.store.documents import Document
 from linedesk.store.records.timers import RUN_AT
 from linesim import Sim
 from tests.real_stack import RealStack, real_stack
-from tests.rows import rows_of
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.long
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "change-a-bot.md").read_text("utf-8")
 BLOCKS = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
-SHELL = re.search(r"^```js\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 HEAD = """
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 from linedesk import Bot, LineAway
@@ -50,7 +47,6 @@ def text(event, talk):
 def soup(event, talk):
     talk.push("old soup")
 """
-KNOWS_NOTHING = f"{HEAD}\nbot = Bot()\n"
 TELLS = f"""{HEAD}
 bot = Bot()
 
@@ -108,11 +104,6 @@ class Desk:
         rows = self.stack.database["schedule"].find({RUN_AT: {"$ne": None}}).sort("_id")
         return [row["name"] for row in rows]
 
-    def tries(self) -> list[int]:
-        """The number of each try of a handler for the user, the oldest first."""
-        rows = rows_of(self.stack.database["jobs"])
-        return [row["attempt"] for row in rows if row["key"] == self.user.user_id]
-
     def causes(self) -> list[str]:
         """The causes of the dead letters so far."""
         letters = self.stack.database["deadletters"].find({"replayedAt": None}).sort("firstAt")
@@ -144,28 +135,6 @@ def desk(shared_stack: RealStack, tmp_path: Path) -> Desk:
     return Desk(shared_stack, tmp_path)
 
 
-def test_a_state_without_a_handler_stays_and_its_messages_go_to_handlers_without_a_state(
-    desk: Desk,
-) -> None:
-    desk.runs(OBEYS)
-    desk.says("talk.state = 'size'")
-    desk.runs(KNOWS_NOTHING)
-    assert desk.says("?") == []
-    desk.runs(TELLS)
-    assert desk.says("?") == ["state size, data {}"]
-    assert (desk.conversation()["state"], desk.causes()) == ("size", [])
-
-
-def test_a_state_of_an_older_version_ends_at_its_time(desk: Desk) -> None:
-    desk.runs(OBEYS)
-    desk.says("talk.expect('size', within=300)")
-    desk.runs(TELLS)
-    assert desk.says("?") == ["state size, data {}"]
-    assert desk.later(seconds=301) == []
-    assert desk.says("?") == ["state None, data {}"]
-    assert desk.causes() == []
-
-
 def test_a_timer_without_a_handler_is_a_dead_letter_until_it_is_replayed_in_a_version_that_has_one(
     desk: Desk,
 ) -> None:
@@ -188,32 +157,6 @@ def test_a_timer_without_a_handler_is_a_dead_letter_until_it_is_replayed_in_a_ve
     eventually(lambda: desk.answers(desk.user)[-1] == "old soup")
     desk.stack.wait_until_quiet()
     assert desk.causes() == ["handler: NoTimerHandler"] * 2
-
-
-def test_an_event_that_is_being_retried_is_handled_by_the_new_version(desk: Desk) -> None:
-    desk.runs(OBEYS)
-    desk.sends("raise LineAway('away')")
-    desk.sends("talk.reply('old')")
-    eventually(lambda: max(desk.tries(), default=0) >= 2)
-    desk.runs(TELLS)
-    desk.stack.wait_until_quiet()
-    eventually(lambda: desk.tries()[-2:] == [1, 1])
-    assert desk.answers(desk.user) == ["state None, data {}"] * 2
-    assert desk.causes() == []
-
-
-def test_data_of_another_shape_stays_as_it_is_and_costs_the_event_that_meets_it(
-    desk: Desk,
-) -> None:
-    desk.runs(OBEYS)
-    desk.says("talk.data['points'] = '3'")
-    desk.runs(OBEYS)
-    assert desk.says("talk.data['new'] = 1; talk.data['points'] += 1") == []
-    assert desk.causes() == ["handler: TypeError"]
-    assert desk.conversation()["data"] == {"points": "3"}
-    desk.runs(OBEYS.replace("exec(event.message.text)", "talk.reply(talk.data['points'])"))
-    desk.command("dead", "replay", "--cause", "TypeError", "--yes")
-    eventually(lambda: desk.answers(desk.user) == ["3"])
 
 
 def test_after_a_switch_to_per_member_the_groups_state_is_not_read_and_its_timers_fire(
@@ -247,39 +190,3 @@ def test_the_pages_new_version_continues_what_its_old_version_began(desk: Desk) 
     # In the hour before 18:00 in Japan the day's news come first.
     assert desk.later(seconds=3601)[-1:] == ["ご注文の途中です。"]
     assert desk.causes() == ["handler: NoTimerHandler"]
-
-
-def test_the_pages_lines_of_the_shell_count_what_waits(desk: Desk) -> None:
-    desk.runs(OBEYS)
-    desk.says("talk.after(60, 'soup:1'); talk.after(60, 'soup:2'); talk.expect('size', within=600)")
-    desk.says("talk.data['version'] = 2")
-    group = desk.sim.add_group("家族", members=[desk.user])
-    desk.runs(OF_MEMBERS)
-    desk.says("talk.state = 'asked'", group)
-    counted = [_counts(desk, line) for line in _lines_of_the_shell()]
-    timers, states, members, versions = counted
-    assert timers == {"soup": 2, "~state": 1}
-    assert states == {"size": 1}
-    assert members == {"asked": 1}
-    assert versions == {2: 1, None: 1}
-    shown = desk.command("conversation", "show", desk.user.user_id)
-    assert "soup:1" in shown
-    assert "size, until" in shown
-    sample = re.search(r"^```\n(state .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert sample is not None
-    labels = re.findall(r"^\w+", sample[1], re.MULTILINE)
-    assert set(labels) <= set(re.findall(r"^\w+", shown, re.MULTILINE))
-
-
-def _lines_of_the_shell() -> list[str]:
-    assert SHELL is not None
-    return SHELL[1].splitlines()
-
-
-def _counts(desk: Desk, line: str) -> dict[Any, int]:
-    """Run a line of the mongo shell that counts."""
-    found = re.fullmatch(r"db\.(\w+)\.aggregate\((.*)\)", line)
-    assert found is not None, line
-    pipeline = json.loads(re.sub(r"([{,] )([$\w.]+):", r'\1"\2":', found[2]))
-    rows = desk.stack.database[found[1]].aggregate(pipeline)
-    return {row["_id"]: row["count"] for row in rows}

@@ -1,7 +1,7 @@
-"""The how-to pages, in English and Japanese: each command, unit, path and setting exists.
+"""The how-to pages, in English and Japanese: each command, unit and setting exists.
 
 The commands were run on a booted machine, as docs/explanation/systemd-proof.md says; this test
-keeps the pages true later. tests/docs/test_links.py follows their links.
+keeps the pages true later.
 """
 
 from __future__ import annotations
@@ -22,15 +22,12 @@ from linedesk.settings.settings import Settings
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 HOW_TO, JAPANESE = DOCS / "how-to", DOCS / "ja" / "how-to"
-ENGLISH = sorted(HOW_TO.glob("*.md"))
 BESIDE = [
     DOCS / "reference" / "doctor.md",
     DOCS / "reference" / "files-and-services.md",
     DOCS / "explanation" / "systemd-proof.md",
 ]
-PAGES = [*ENGLISH, *BESIDE, *sorted(JAPANESE.glob("*.md"))]
-SYSTEMD = ROOT / "deploy" / "systemd"
-PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk")
+PAGES = [*sorted(HOW_TO.glob("*.md")), *BESIDE, *sorted(JAPANESE.glob("*.md"))]
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 # A setting in the environment of one command, or a user's right for it.
 BEFORE = re.compile(r"^(?:(?:[A-Z_]+=\S* |sudo )+)")
@@ -38,7 +35,6 @@ BEFORE = re.compile(r"^(?:(?:[A-Z_]+=\S* |sudo )+)")
 each_page = pytest.mark.parametrize(
     "page", PAGES, ids=lambda path: str(path.relative_to(DOCS).with_suffix(""))
 )
-each_english_page = pytest.mark.parametrize("page", ENGLISH, ids=lambda path: path.stem)
 
 
 def text_of(page: Path) -> str:
@@ -96,20 +92,23 @@ def command_of(line: str) -> tuple[click.Command, list[str]]:
 
 
 @each_page
-def test_each_option_of_the_installer_is_one(page: Path) -> None:
+def test_each_option_of_the_installer_each_unit_and_each_setting_is_one(page: Path) -> None:
     usage = (ROOT / "deploy" / "install.sh").read_text("utf-8").partition("END\n}")[0]
-    options = {
-        word
-        for line in commands(page, "deploy/install.sh")
-        for word in line.split()
-        if word.startswith("--")
-    }
-    if page.stem == "install":
-        table = re.findall(r"^\| `(--[\w-]+)", text_of(page), re.MULTILINE)
-        assert set(table) == set(re.findall(r"^  (--[\w-]+)", usage, re.MULTILINE)) | {
-            "--roll-back"
-        }
-    assert all(option in usage for option in options), options
+    typed = " ".join(commands(page, "deploy/install.sh")).split()
+    assert [word for word in typed if word.startswith("--") and word not in usage] == []
+
+    units = set(
+        re.findall(r"linedesk-\w+\.(?:service|socket|timer)|linedesk\.target", text_of(page))
+    )
+    for line in commands(page, "systemctl"):
+        bare = re.findall(r"(?<![\w@./-])linedesk-[a-z]+(?![\w.*-])", line)
+        units |= {f"{name}.service" for name in bare}
+    assert [name for name in units if not (ROOT / "deploy" / "systemd" / name).is_file()] == []
+
+    tops = (block.partition("\n[")[0] for block in blocks(page, "toml"))
+    named = {name for block in tops for name in re.findall(r"^ *([A-Z]\w+) =", block, re.M)}
+    named |= {code.split(" = ")[0] for code in inline(page) if re.fullmatch(r"[A-Z_]+ = .*", code)}
+    assert named - {name.upper() for name in Settings.model_fields} == set()
 
 
 @pytest.mark.parametrize("folder", [HOW_TO, JAPANESE], ids=["en", "ja"])
@@ -120,90 +119,13 @@ def test_the_installers_exit_codes_are_all_there(folder: Path) -> None:
     assert sorted(table) == sorted(codes)
 
 
-@each_page
-def test_each_unit_is_one(page: Path) -> None:
-    text = text_of(page)
-    named = set(re.findall(r"linedesk-\w+\.(?:service|socket|timer)|linedesk\.target", text))
-    for line in commands(page, "systemctl"):
-        bare = re.findall(r"(?<![\w@./-])linedesk-[a-z]+(?![\w.*-])", line)
-        named |= {f"{name}.service" for name in bare}
-    assert [name for name in sorted(named) if not (SYSTEMD / name).is_file()] == []
-
-
-def test_the_units_and_their_watchdogs_are_those_of_deploy() -> None:
-    page = text_of(DOCS / "reference" / "files-and-services.md")
-    rows = re.findall(r"^\| `(linedesk[\w.-]+)` \|.*\| (\d+) s \|$", page, re.MULTILINE)
-    has = {
-        path.name: found[1]
-        for path in SYSTEMD.glob("*.service")
-        if (found := re.search(r"^WatchdogSec=(\d+)$", path.read_text(), re.MULTILINE))
-    }
-    assert dict(rows) == has
-    units = {path.name for path in SYSTEMD.glob("linedesk*") if path.is_file()}
-    section = page.partition("## Units")[2].partition("\n## ")[0]
-    named = set(re.findall(r"`(linedesk[\w-]*\.(?:service|socket|timer|target))`", section))
-    assert named == units - {"linedesk-export.service"}
-
-
-@each_page
-def test_each_path_of_the_checkout_exists(page: Path) -> None:
-    text = "\n".join((FENCE.sub("", text_of(page)), *lines(page)))
-    found = re.findall(r"(?<![\w/.-])((?:deploy|scripts|bench|requirements)/[\w./-]*\w)", text)
-    tests = re.findall(r"`(?:tests/)?([\w/]+/test_\w+\.py)", text)
-    paths = {*found, *(f"tests/{path}" for path in tests)} - set(tests)
-    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
-
-
-@each_page
-def test_each_test_that_is_named_exists(page: Path) -> None:
-    named = set(re.findall(r"::(test_\w+)", text_of(page)))
-    if named:
-        every = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-        assert [name for name in sorted(named) if f"def {name}(" not in every] == []
-
-
-@each_page
-def test_each_setting_is_one(page: Path) -> None:
-    known = {name.upper() for name in Settings.model_fields}
-    tops = (block.partition("\n[")[0] for block in blocks(page, "toml"))
-    named = {name for block in tops for name in re.findall(r"^ *([A-Z]\w+) =", block, re.M)}
-    named |= {code.split(" = ")[0] for code in inline(page) if re.fullmatch(r"[A-Z_]+ = .*", code)}
-    assert named - known == set()
-
-
-@each_page
-def test_each_line_of_the_log_is_written_somewhere(page: Path) -> None:
-    quoted = re.findall(r"(?:Log|log|ログ)[:：] ?((?:`[^`]+`(?:, | and |、)?)+)", text_of(page))
-    table = re.search(r"\| (?:log line|ログ)[^|]*\|.*?\n\n", text_of(page), re.DOTALL)
-    phrases = [code for one in quoted for code in re.findall(r"`([^`]+)`", one)]
-    phrases += re.findall(r"^\| `([^`]+)`", table[0], re.MULTILINE) if table else []
-    source = "".join(
-        path.read_text("utf-8") for package in PACKAGES for path in (ROOT / package).rglob("*.py")
-    )
-    for phrase in phrases:
-        words = re.split(r" ?\w+=| …", " ".join(phrase.split()))[0]
-        assert words in source, phrase
-
-
 def test_the_checks_of_the_doctor_are_all_there_in_their_order() -> None:
     table = text_of(DOCS / "reference" / "doctor.md").partition("| check | warns | bad |")[2]
     rows = re.findall(r"^\| ([\w ()]+) \|", table, re.MULTILINE)
     assert rows == [check.name for check in (*HERE, *OF_WORKERS, *THERE)]
 
 
-@each_english_page
-def test_a_page_has_its_twin_in_japanese(page: Path) -> None:
-    twin = JAPANESE / page.name
-    assert second_line(page) == f"[日本語](../ja/how-to/{page.name})"
-    assert second_line(twin) == f"[English](../../how-to/{page.name})"
-
-
-def second_line(page: Path) -> str:
-    """The line after the title, without the empty ones between."""
-    return [line for line in text_of(page).splitlines() if line.strip()][1]
-
-
-@each_english_page
+@pytest.mark.parametrize("page", sorted(HOW_TO.glob("*.md")), ids=lambda path: path.stem)
 def test_both_languages_have_the_same_commands_and_settings(page: Path) -> None:
     twin = JAPANESE / page.name
     for kind in ("console", "toml", "ini", "nginx", "python", "javascript", "js"):

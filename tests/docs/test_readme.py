@@ -1,4 +1,4 @@
-"""Each command block of README.md is run as written, in both languages the same.
+"""The bot and the steps to production of README.md are run as written, in both languages the same.
 
 The bot runs in a folder outside this checkout. Files with the names of linedesk's own packages lie
 beside it and must not be imported. Commands find the database of `linedesk up` by themselves.
@@ -12,32 +12,22 @@ import re
 import signal
 import subprocess
 import tomllib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
 import requests
 
 from linedesk.setup.private_mongod import MongodNotFound, find_mongod, free_port
 from tests.conftest import missing
 from tests.deploy.box import Box
 from tests.docs.walkthrough import blocks
-from tests.linedesk.processes import child_of
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 PACKAGES = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 PLANTED = "raise RuntimeError('imported in place of ours')\n"
-
-
-PAGES = ("README.md", "README.ja.md")
-MOST_LINES = 130
-FIRST_LINES = 10
-TROUBLES = 5
-CHAT = re.compile(r"^Chat with the (\w+) bot: +(http://\S+)$", re.MULTILINE)
 
 
 def block(page: str, kind: str, word: str) -> str:
@@ -90,12 +80,6 @@ class Trial:
     def wait_until_ready(self) -> None:
         eventually(self._is_ready, seconds=100)
 
-    def ctrl_c(self) -> None:
-        up = child_of(self._shell.pid, "linedesk up")
-        assert up is not None
-        os.kill(up, signal.SIGINT)
-        self._shell.wait(60)
-
     def says(self, text: str) -> str:
         """Send a text as a new user, and return the bot's answer."""
         user = self._post("users", {"name": "花子", "friend": True})["userId"]
@@ -135,90 +119,22 @@ class Trial:
         return False
 
 
-@contextmanager
-def ready(home: Path) -> Iterator[Trial]:
+def test_the_block_runs_the_bot_in_a_folder_of_ones_own(tmp_path: Path) -> None:
     try:
         find_mongod()
     except MongodNotFound as error:
         missing(str(error))
-    with Trial(home) as trial:
+    with Trial(tmp_path) as trial:
         trial.wait_until_ready()
-        yield trial
-
-
-@pytest.fixture(scope="module")
-def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
-    with ready(tmp_path_factory.mktemp("home")) as trial:
-        yield trial
-
-
-def test_the_block_runs_the_bot_in_a_folder_of_ones_own(trial: Trial) -> None:
-    assert trial.says("おはよう") == "1回目の「おはよう」ですね。"
-    assert (trial.home / ".local/state/linedesk/spool.db").exists()
-
-
-def test_doctor_and_status_find_what_up_runs(trial: Trial) -> None:
-    told = trial.linedesk("doctor", "--no-line", "--json")
-    checks = {one["name"]: one for one in json.loads(told.stdout)["checks"]}
-    states = {name: checks[name]["state"] for name in ("MongoDB", "recvq", "spool disk")}
-    assert set(states.values()) == {"ok"}, told.stdout
-    told = trial.linedesk("status", "--json")
-    assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout)["processes"]
-
-
-@pytest.mark.long
-def test_ctrl_c_ends_up_and_kill_ends_the_simulator(tmp_path: Path) -> None:
-    with ready(tmp_path) as trial:
-        trial.ctrl_c()
-        assert "up=0" in trial.log
-        assert "restarting" not in trial.log
-
-
-@pytest.mark.long
-def test_each_demo_shows_a_chat_page_until_ctrl_c(tmp_path: Path) -> None:
-    commands = block("README.md", "console", "scripts/demo").splitlines()
-    with ExitStack() as demos:
-        begun = [
-            demos.enter_context(Demo(command, tmp_path / f"{number}.log"))
-            for number, command in enumerate(commands)
-        ]
-        assert [demo.chat() for demo in begun] == ["parrot", "timer"]
-        for demo in begun:
-            demo.ctrl_c()
-
-
-class Demo:
-    """One command of the page at work; a context manager."""
-
-    def __init__(self, command: str, log: Path) -> None:
-        self._log = log
-        with log.open("wb") as file:
-            self._process = subprocess.Popen(
-                ["bash", "-c", f"exec {command}"],
-                cwd=ROOT,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
-
-    def __enter__(self) -> Demo:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)
-        self._process.wait(60)
-
-    def chat(self) -> str:
-        """Open its chat page, and return the name of the bot."""
-        bot, url = eventually(lambda: CHAT.findall(self._log.read_text("utf-8")), seconds=60)[0]
-        assert requests.get(url, timeout=10).ok
-        return str(bot)
-
-    def ctrl_c(self) -> None:
-        self._process.send_signal(signal.SIGINT)
-        assert self._process.wait(60) == 0, self._log.read_text("utf-8")
+        assert trial.says("おはよう") == "1回目の「おはよう」ですね。"
+        assert (trial.home / ".local/state/linedesk/spool.db").exists()
+        told = trial.linedesk("doctor", "--no-line", "--json")
+        checks = {one["name"]: one for one in json.loads(told.stdout)["checks"]}
+        states = {name: checks[name]["state"] for name in ("MongoDB", "recvq", "spool disk")}
+        assert set(states.values()) == {"ok"}, told.stdout
+        told = trial.linedesk("status", "--json")
+        assert told.returncode == 0, told.stderr
+        assert json.loads(told.stdout)["processes"]
 
 
 def test_the_steps_to_production_install_and_check_a_box(tmp_path: Path) -> None:
@@ -242,20 +158,5 @@ def test_the_steps_to_production_install_and_check_a_box(tmp_path: Path) -> None
     assert box.calls("linedesk doctor")
 
 
-def test_each_command_block_is_run_by_a_test_above() -> None:
-    shells = [found.text for found in blocks("README.md") if found.kind == "console"]
-    run = ("scripts/demo", "linedesk sim &", "deploy/install.sh", "linedesk doctor")
-    assert [block("README.md", "console", word) for word in run] == shells
-
-
 def test_both_languages_show_the_same_blocks() -> None:
     assert blocks("README.md") == blocks("README.ja.md")
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_page_is_short_and_begins_with_the_reasons(page: str) -> None:
-    lines = (ROOT / page).read_text("utf-8").splitlines()
-    assert len(lines) <= MOST_LINES
-    rows = [line for line in lines[:FIRST_LINES] if line.startswith("| ")]
-    # The head, the line below it, and a row for each trouble.
-    assert len(rows) == 2 + TROUBLES

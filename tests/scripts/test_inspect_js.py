@@ -40,25 +40,19 @@ AWARE = json_util.JSONOptions(tz_aware=True, tzinfo=UTC)
 NOW = datetime.now(UTC).replace(microsecond=0)
 # The call for each answer; the server's profiler records its reads.
 QUESTIONS = {
-    "help": "linedesk.help()",
     "status": "linedesk.status()",
     "lag": "linedesk.lag()",
     "answered": "linedesk.story('e1')",
-    "by message": "linedesk.story('1001')",
     "by document": f"linedesk.story('{OWN_ID}')",
     "given up": "linedesk.story('e2')",
     "held": "linedesk.story('e3')",
     "in the outbox": "linedesk.story('e4')",
-    "silent": "linedesk.story('e5')",
     "unknown": "linedesk.story('e-of-nobody')",
     "with text": "linedesk.story('e1', { text: true })",
     "user": "linedesk.user('U1')",
     "user with text": "linedesk.user('main/U1', { text: true })",
-    "travelled": "linedesk.story('e17')",
-    "travelled user": "linedesk.user('U7')",
     "nobody": "linedesk.user('U-of-nobody')",
     "dead": "linedesk.dead()",
-    **{f"outbox {key}": f"linedesk.user('{key}')" for key in ("alone", "claimed", "counted")},
 }
 
 
@@ -99,27 +93,11 @@ LEADER: Document = {
     "leading": 1,
     "queueDocuments": 3,
     "oldestUnfinishedSeconds": 90,
-    "behindSeconds": 61,
     "lagDocuments": 1,
     "lagSeconds": 0.4,
-    "inHandDocuments": 1,
-    "heldDocuments": 1,
-    "heldKeys": 1,
-    "threads": 20,
-    "busyThreads": 1,
-    "outboxEffects": 1,
     "recvqUnreadShare": 0.02,
-    "deadLettersKept": 2,
     "recvqLeftSeconds": 7200,
     "oplogLeftSeconds": 30 * 86400,
-    "decidedEvents": {"recorded": 4},
-    "gateUse": {"api": 0.81},
-    "gateWaiting": {"api": 3},
-    "breakerOpen": {"api": 0},
-    "quotaMessages": 500,
-    "quotaUsedMessages": 120,
-    "rungTimers": 4,
-    "nextTimerSeconds": 60,
 }
 
 
@@ -141,16 +119,14 @@ def fill(database: Database[Any]) -> None:
         {**run(6), "key": "U2"},
         alone=2,
     )
-    together = {"key": "U2", "also": [{"eventId": "e17", "key": "U7"}]}
     refused = call(4, status=500, requestId=None, ms=3000)
-    put_rows(database["calls"], call(1), refused, call(6, **together), alone=1)
+    put_rows(database["calls"], call(1), refused, call(6, key="U2"), alone=1)
     send = {"id": "e4/0", "type": "send", "eventId": "e4", "way": "reply", "at": ago(54)}
     send |= {"messages": [{"text": SECRET}], "token": "token", "retryKey": "retry-key"}
     person = {"displayName": "花子", "statusMessage": SECRET, "at": NOW}
     conversation = {"_id": "main/U1", **USER, "kind": "user", "profile": person, "n": 3, "at": NOW}
     conversation |= {"state": "asked", "data": {"said": SECRET}, "applied": ["e1", "e5"]}
     database["conversations"].insert_one({**conversation, "outbox": {place_of(7, 1): send}})
-    fill_outboxes(database, {name: send[name] for name in ("type", "way", "messages", "token")})
     held = {"_id": documents[2]["_id"], "n": 9, **USER, "document": documents[2], "since": ago(50)}
     database["held"].insert_one({**held, "why": "the handler failed 2 times"})
     timer = {**USER, "name": "tea", "n": 1, "setBy": "e1", "data": SECRET, "every": None}
@@ -171,38 +147,11 @@ def fill(database: Database[Any]) -> None:
     half = {"_id": "pause/main", "act": "pause", "channel": "main"}
     database["control"].insert_many([{"_id": "pause/main/U9", **pause, "why": "moving"}, half])
     leader = process("dispatcher", 812, **LEADER)
-    leader["lately"] = {
-        "handlerSeconds": {"count": 40, "p50": 0.0031, "p90": 0.42, "p99": 1.5, "max": 1.5}
-    }
-    leader["perSecond"] = {"decidedEvents": {"recorded": 1.25, "finished": 0.75}}
-    leader["waiting"] = [{**USER, "documents": 2, "held": 1, "why": "slow", "since": ago(40)}]
-    leader["threads"] = [
-        {"name": "worker-03", "doing": "handler", "eventId": "e9", **USER, "since": ago(5)}
-    ]
     stale = process("dispatcher", 700, silent=60, **{**LEADER, "queueDocuments": 999})
     ended = {**process("frontdesk", 600, silent=60), "state": "ended"}
     desks = [process("frontdesk", pid, **DESK) for pid in (801, 802)]
     desks[1]["figures"]["recvqUnreadShare"] = 0.03
     database["status"].insert_many([leader, stale, ended, *desks])
-
-
-def fill_outboxes(database: Database[Any], send: Mapping[str, Any]) -> None:
-    """Conversations with only an outbox, each of another form."""
-    first, second = place_of(7, 9), place_of(7, 10)
-    stored = {second: {**send, "id": "second"}, first: {**send, "id": "first"}}
-    call = {"at": NOW, "as": "reply", "token": "token", "key": "retry-key", "members": [first]}
-    claim = {"at": NOW, "batch": "retry-key", "members": [first, second]}
-    outboxes: Mapping[str, Document] = {
-        "alone": {"outbox": stored, "call": call},
-        "claimed": {"outbox": stored, "call": claim},
-        "counted": {"outbox": stored, "call": {**claim, "batch": "ready"}},
-    }
-    database["conversations"].insert_many(
-        {"_id": f"main/{key}", "channel": "main", "key": key, **one}
-        for key, one in outboxes.items()
-    )
-    states = {"retry-key": "open", "ready": "ready"}
-    database["batches"].insert_many({"_id": id_, "state": state} for id_, state in states.items())
 
 
 def ask(uri: str, database: Database[Any], code: str) -> str:
@@ -239,13 +188,9 @@ def answers(mongo_uri: str, house: Database[Any]) -> Mapping[str, Any]:
     house.command("profile", 2)
     tell = "const tell = (name, told) => print(`\\n##${name}\\n${EJSON.stringify(told)}`);"
     asked = "".join(f"tell({name!r}, {code});" for name, code in QUESTIONS.items())
-    nowhere = (
-        "db = db.getSiblingDB('test_elsewhere');"
-        "try { linedesk.status() } catch (error) { tell('elsewhere', error.message) }"
-    )
     rows = {line: ".toArray()" if line.startswith("db.") else "" for line in TYPED}
     typed = "".join(f"tell({line!r}, {line}{rows[line]});" for line in TYPED)
-    told = ask(mongo_uri, house, f"load({str(SCRIPT)!r}); {tell} {asked} {typed} {nowhere}")
+    told = ask(mongo_uri, house, f"load({str(SCRIPT)!r}); {tell} {asked} {typed}")
     house.command("profile", 0)
     parts = (part.partition("\n") for part in told.split("\n##")[1:])
     return {name: json_util.loads(answer, json_options=AWARE) for name, _, answer in parts}
@@ -266,15 +211,9 @@ def test_lag_shows_the_dispatchers_figures_and_the_stored_rows(
     answers: Mapping[str, Any], house: Database[Any]
 ) -> None:
     lag = answers["lag"]
-    assert {name: lag[name] for name in LEADER.keys() & lag.keys()} == {
-        "lagDocuments": 1,
-        "lagSeconds": 0.4,
-        "queueDocuments": 3,
-        "oldestUnfinishedSeconds": 90,
-        "recvqUnreadShare": 0.02,
-        "recvqLeftSeconds": 7200,
-        "oplogLeftSeconds": 30 * 86400,
-    }
+    shared = LEADER.keys() & lag.keys()
+    assert len(shared) == len(LEADER) - 1
+    assert {name: lag[name] for name in shared} == {name: LEADER[name] for name in shared}
     progress = house["progress"].find_one({"_id": "dispatcher"})
     assert progress is not None
     assert lag["progress"] == {
@@ -296,8 +235,7 @@ def test_a_story_goes_from_the_webhook_to_lines_request_id(answers: Mapping[str,
     assert [one["at"] for one in story["steps"][:3]] == [ago(59), ago(58), ago(57)]
     assert story["steps"][1]["row"]["outcome"] == "recorded"
     assert story["steps"][2]["row"]["requestId"] == "request-1"
-    for by in ("by message", "by document"):
-        assert answers[by] == story
+    assert answers["by document"] == story
 
 
 @pytest.mark.parametrize(
@@ -306,7 +244,6 @@ def test_a_story_goes_from_the_webhook_to_lines_request_id(answers: Mapping[str,
         ("given up", ["recvq", "jobs", "jobs", "deadletters"], {"error": "KeyError"}),
         ("held", ["recvq", "held"], {"why": "the handler failed 2 times"}),
         ("in the outbox", ["conversations", "jobs", "calls", "recvq"], {"id": "e4/0"}),
-        ("silent", ["recvq", "jobs", "conversations"], {"applied": True}),
         ("unknown", [], {}),
     ],
 )
@@ -320,19 +257,6 @@ def test_a_story_shows_the_rows_of_an_event_in_order(
     assert any(shown.items() <= one["row"].items() for one in steps) or not rows
     missing = [name for name in ("recvq", "jobs", "calls") if name not in rows]
     assert answers[question]["missing"] == missing
-
-
-def test_a_story_shows_each_try(answers: Mapping[str, Any]) -> None:
-    tries = [one["row"]["attempt"] for one in answers["given up"]["steps"][1:3]]
-    assert tries == [1, 2]
-
-
-def test_a_send_that_travelled_in_the_call_of_another_is_found(
-    answers: Mapping[str, Any],
-) -> None:
-    story, user = answers["travelled"], answers["travelled user"]
-    assert [one["row"]["requestId"] for one in story["steps"]] == ["request-6"]
-    assert [one["requestId"] for one in user["calls"]] == ["request-6"]
 
 
 def test_a_user_is_shown_with_all_its_data(answers: Mapping[str, Any]) -> None:
@@ -350,22 +274,6 @@ def test_a_user_is_shown_with_all_its_data(answers: Mapping[str, Any]) -> None:
     assert [one["status"] for one in user["calls"]] == [500, 200]
     assert user["looked"]["jobs"] == {"rows": 6, "backTo": ago(58)}
     assert [answers[one]["isKept"] for one in ("user", "nobody")] == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        ("alone", [("first", "reply"), ("second", None)]),
-        ("claimed", [("first", None), ("second", None)]),
-        ("counted", [("first", "multicast"), ("second", "multicast")]),
-    ],
-)
-def test_an_outbox_is_shown_in_order_with_its_tries(
-    key: str, expected: list[tuple[str, str | None]], answers: Mapping[str, Any]
-) -> None:
-    outbox = answers[f"outbox {key}"]["outbox"]
-    assert [(one["id"], one.get("as")) for one in outbox] == expected
-    assert [one.get("triedAt") for one in outbox] == [NOW if way else None for _, way in expected]
 
 
 def test_dead_shows_the_newest_letters(answers: Mapping[str, Any]) -> None:
@@ -406,15 +314,6 @@ def test_nothing_large_is_scanned(answers: Mapping[str, Any], house: Database[An
             assert command.get("maxTimeMS") == 2000, command
 
 
-def test_another_database_is_reported(answers: Mapping[str, Any]) -> None:
-    assert answers["elsewhere"].startswith("no linedesk in the database test_elsewhere: use ")
-
-
 def test_what_the_page_shows_can_be_typed(answers: Mapping[str, Any]) -> None:
     assert len(TYPED) >= 7
     assert all(answers[line] is not None for line in TYPED)
-
-
-def test_help_names_every_function(answers: Mapping[str, Any]) -> None:
-    named = set(re.findall(r"linedesk\.(\w+)\(", answers["help"]))
-    assert named == {"status", "lag", "story", "user", "dead"}

@@ -6,7 +6,6 @@ A fake Python records its calls, so that no package is really installed.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -95,15 +94,6 @@ def test_a_second_run_installs_nothing(checkout: Checkout) -> None:
     assert checkout.installs() == 1
 
 
-def test_the_tests_add_their_packages_and_the_demo_uses_them_too(checkout: Checkout) -> None:
-    checkout.run()
-    checkout.run(script="check")
-    assert "requirements/tests.txt" in " ".join(checkout.calls())
-    (checkout.venv / ".demo").unlink()
-    checkout.run()
-    assert checkout.installs() == 2
-
-
 @pytest.mark.parametrize("name", ASKED_FOR)
 def test_changed_dependencies_are_installed_into_what_is_there(
     name: str, checkout: Checkout
@@ -126,20 +116,6 @@ def test_a_half_made_venv_is_made_anew(checkout: Checkout) -> None:
     assert checkout.installs() == 2
 
 
-def test_a_venv_that_a_person_made_is_used(checkout: Checkout) -> None:
-    checkout.run()
-    (checkout.venv / ".demo").unlink()
-    (checkout.venv / "theirs").touch()
-    assert checkout.run().returncode == 0
-    assert (checkout.venv / "theirs").exists()
-
-
-def test_a_missing_python_is_said(tmp_path: Path) -> None:
-    answer = Checkout(tmp_path, python=False).run()
-    assert answer.returncode == 1
-    assert "demo: Python 3.11 or newer is needed" in answer.stderr
-
-
 def test_a_missing_venv_module_is_said_with_its_package(checkout: Checkout) -> None:
     answer = checkout.run(WITHOUT_VENV="yes")
     assert answer.returncode == 1
@@ -152,8 +128,3 @@ def test_a_missing_mongod_is_said_and_nothing_starts(checkout: Checkout) -> None
     assert answer.returncode == 1
     assert "no mongod for this system" in answer.stderr
     assert not any("linedesk demo" in call for call in checkout.calls())
-
-
-def test_the_scripts_are_executable() -> None:
-    for name in ("scripts/demo", "scripts/test", "scripts/check", ".ci/run"):
-        assert os.access(ROOT / name, os.X_OK), name

@@ -8,7 +8,6 @@ import pytest
 import requests
 
 import linesim
-from linesim.model.media import sample
 from tests.line_openapi import check_event
 
 
@@ -101,15 +100,6 @@ def test_several_acts_are_one_post_and_none_is_the_connectivity_check(remote, bo
     assert json.loads(bot.last.body)["events"] == []
 
 
-def test_a_redelivery_by_its_number(remote, bot):
-    user = remote.user("太郎")
-    delivery = remote.acts({"act": "text", "user": user, "text": "やあ"}).json()
-    again = remote.post(f"/deliveries/{delivery['number']}/redeliver").json()
-    assert again["eventIds"] == delivery["eventIds"]
-    assert bot.last.events[0]["deliveryContext"] == {"isRedelivery": True}
-    assert [each["number"] for each in remote.get("/deliveries?after=1")] == [2]
-
-
 def test_an_uploaded_photo_is_sent_and_shown(remote, bot, line):
     sent = requests.post(
         f"{remote.sim.url}/sim/media?name=x.png",
@@ -126,14 +116,6 @@ def test_an_uploaded_photo_is_sent_and_shown(remote, bot, line):
     assert "sandbox" in shown.headers["content-security-policy"]
 
 
-def test_a_file_is_never_served_as_a_page(remote):
-    requests.post(f"{remote.sim.url}/sim/users", json={"name": "太郎"}, timeout=10)
-    event = remote.sim.drafts.medium("file", remote.user("花子"))
-    shown = requests.get(f"{remote.sim.url}/sim/contents/{event['message']['id']}", timeout=10)
-    assert shown.headers["content-type"] == "application/octet-stream"
-    assert shown.content == sample("file").data
-
-
 @pytest.mark.parametrize(
     ("act", "status"),
     [
@@ -147,42 +129,6 @@ def test_a_file_is_never_served_as_a_page(remote):
 def test_what_cannot_be_done_is_refused(remote, act, status):
     assert remote.acts(act).status_code == status
     assert remote.get("/deliveries") == []
-
-
-@pytest.mark.parametrize(
-    ("rule", "status", "words"),
-    [
-        ({"outcome": "too_many", "retryAfter": 3}, 429, "rate limit"),
-        ({"outcome": "monthly_limit"}, 429, "monthly limit"),
-        ({"outcome": "too_many_to_one"}, 429, "same user"),
-        ({"outcome": "too_many_at_once"}, 429, "concurrent operations"),
-        ({"outcome": "bad_request", "property": "messages[1].text"}, 400, "messages[1].text"),
-        ({"outcome": "bad_member"}, 400, "to[0]"),
-    ],
-    ids=lambda value: value["outcome"] if isinstance(value, dict) else None,
-)
-def test_line_refuses_as_another_process_asks(remote, line, rule, status, words):
-    user = remote.user("太郎")
-    assert remote.post("/misbehave", {"rules": [rule]}).json() == {"added": 1}
-    refused = line.multicast([user])
-    assert (refused.status_code, words in refused.text) == (status, True)
-    assert refused.headers.get("retry-after") == ("3" if "retryAfter" in rule else None)
-    assert remote.sim.answers(user) == []
-
-
-def test_a_call_shows_its_cost_and_the_chats_it_missed(remote, line):
-    user = remote.user("太郎")
-    line.multicast([user, "U" + "0" * 32])
-    (call,) = remote.get("/calls")
-    assert (call["paid"], call["unreached"]) == (1, {"U" + "0" * 32: "unknown"})
-    assert call["tokenLapsed"] is False
-
-
-def test_a_blocked_bot_gets_nothing(remote):
-    user = remote.user("太郎")
-    remote.acts({"act": "unfollow", "user": user})
-    refused = remote.acts({"act": "text", "user": user, "text": "やあ"})
-    assert (refused.status_code, refused.json()) == (409, {"error": "the user has blocked the bot"})
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded"])

@@ -47,25 +47,24 @@ def address(process, log):
 END_SECONDS = 45
 
 
-def ends(process, number=signal.SIGTERM):
-    process.send_signal(number)
+def ends(process):
+    process.send_signal(signal.SIGTERM)
     return process.wait(END_SECONDS) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_though_a_page_is_open(number):
+def test_a_signal_stops_it_though_a_page_is_open():
     with (
         serving() as (process, url),
         requests.get(f"{url}/sim/stream", stream=True, timeout=10) as stream,
     ):
         lines = stream.iter_lines()
         assert next(lines).startswith(b":")
-        assert ends(process, number)
+        assert ends(process)
         # It was closed cleanly; an aborted connection raises here.
         assert list(lines) is not None
 
 
-@pytest.mark.parametrize("unruly", [{}, {"double": 1, "delay": [60, 60]}, {"double": 1}])
+@pytest.mark.parametrize("unruly", [{}, {"double": 1, "delay": [60, 60]}])
 def test_webhooks_that_hang_or_wait_do_not_hold_up_the_stop(unruly):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         webhook = f"http://127.0.0.1:{silent.getsockname()[1]}/"
@@ -77,14 +76,3 @@ def test_webhooks_that_hang_or_wait_do_not_hold_up_the_stop(unruly):
                 with pytest.raises(requests.ReadTimeout):
                     requests.post(f"{url}/sim/deliveries", json=acts, timeout=(5, 0.1))
             assert ends(process)
-
-
-def test_another_process_reads_the_verdict():
-    with serving() as (_, url):
-        requests.post(f"{url}/sim/misbehave", json={"rules": [{"outcome": "close"}]}, timeout=10)
-        with pytest.raises(requests.ConnectionError):
-            requests.get(
-                f"{url}/v2/bot/info", headers={"authorization": "Bearer t0ken"}, timeout=10
-            )
-        report = requests.get(f"{url}/sim/verdict", timeout=10).json()
-    assert (report["ok"], report["calls"]) == (True, {"info": {"closed": 1}})

@@ -61,47 +61,12 @@ def test_a_clean_run_has_nothing_to_find(sim, line):
     assert report.seconds > 0
 
 
-def test_a_button_before_the_answer_is_no_answer(sim, line, taro):
-    first, tap = sim.say(taro, "a"), None
-    actions = [{"type": "postback", "label": "回答を見る", "data": "x"}]
-    button = {"type": "template", "altText": "お待ちください"}
-    button["template"] = {"type": "buttons", "text": "お待ちください", "actions": actions}
-    body = {"replyToken": token_of(first), "messages": [button]}
-    assert line.post("/v2/bot/message/reply", body).ok
-    tap = sim.postback(taro, "x")
-    assert line.reply(token_of(tap), "a").ok
-    report = check(sim)
-    assert (report.problems(), report.answered_once) == ([], 1)
-
-
-def test_an_empty_run_has_nothing_to_find(sim):
-    report = check(sim)
-    assert (report.ok, report.events_sent, report.seconds) == (True, 0, 0.0)
-    assert report.closest_starts == {}
-
-
-def test_an_event_without_a_text_expects_no_answer(sim, taro):
-    sim.deliver(sim.drafts.sticker(taro))
-    sim.follow(taro)
-    report = check(sim)
-    assert report.ok
-    assert (report.accepted, report.answered_once) == (2, 0)
-
-
 def test_what_to_expect_can_be_said(sim, line, taro):
     delivery = sim.say(taro, "やあ")
     line.reply(token_of(delivery), "はい、やあ", "それから？")
     assert found(check(sim)) == {"unanswered": 1}
     report = check(sim, expect=lambda event: [f"はい、{event['message']['text']}", "それから？"])
     assert (report.ok, report.answered_once) == (True, 1)
-
-
-def test_a_multicast_answers_everybody_it_is_for(sim, line, taro):
-    hanako = sim.add_user("花子")
-    for user in (taro, hanako):
-        sim.say(user, "皆")
-    line.multicast([taro.user_id, hanako.user_id], "皆")
-    assert check(sim).answered_once == 2
 
 
 # Planted: answers.
@@ -118,36 +83,12 @@ def test_an_answer_said_twice_is_found(sim, line, taro):
     assert report.answered_once == 0
 
 
-def test_an_answer_doubled_in_one_call_is_found(sim, line, taro):
-    line.reply(token_of(sim.say(taro, "1")), "1", "1")
-    assert found(check(sim)) == {"answered_twice": 1}
-
-
-def test_an_answer_in_another_chat_is_none(sim, line, taro):
-    sim.say(taro, "1")
-    line.push(sim.add_user("花子").user_id, "1")
-    assert found(check(sim)) == {"unanswered": 1}
-
-
 def test_an_accepted_event_without_an_answer_is_found(sim, taro):
     delivery = sim.say(taro, "1")
     report = check(sim)
     assert found(report) == {"unanswered": 1}
     assert report.unanswered[0].event_id == delivery.event_ids[0]
     assert report.unanswered[0].texts == ("1",)
-
-
-def test_an_answer_that_line_refused_is_none(sim, line, taro):
-    sim.answer_next("reply", 500)
-    line.reply(token_of(sim.say(taro, "1")), "1")
-    assert found(check(sim)) == {"unanswered": 1}
-
-
-def test_a_part_of_an_answer_that_is_missing_is_found(sim, line, taro):
-    line.reply(token_of(sim.say(taro, "1")), "1")
-    report = check(sim, expect=lambda event: ["1", "2"])
-    assert found(report) == {"unanswered": 1}
-    assert report.unanswered[0].texts == ("2",)
 
 
 @pytest.mark.parametrize("status", [503, None])
@@ -173,23 +114,6 @@ def test_an_answer_to_what_was_never_accepted_is_counted_apart(sim, bot, line, t
     line.reply(token_of(sim.say(taro, "1")), "1")
     report = check(sim)
     assert (report.ok, report.answered_unaccepted, report.answered_once) == (True, 1, 0)
-
-
-def test_an_unaccepted_event_answered_twice_is_found(sim, bot, line, taro):
-    bot.status = 503
-    line.reply(token_of(sim.say(taro, "1")), "1")
-    line.push(taro.user_id, "1")
-    assert found(check(sim)) == {"answered_twice": 1}
-
-
-def test_the_same_text_twice_is_answered_in_order(sim, line, taro):
-    echo(line, sim, taro, "またね")
-    second = sim.say(taro, "またね")
-    report = check(sim)
-    assert found(report) == {"unanswered": 1}
-    assert report.unanswered[0].event_id == second.event_ids[0]
-    line.reply(token_of(second), "またね")
-    assert check(sim).answered_once == 2
 
 
 # The one exception.
@@ -230,23 +154,6 @@ def test_a_push_within_the_minute_is_no_exception(sim, line, taro):
     assert found(check(sim, token_seconds=60.0)) == {"answered_twice": 1}
 
 
-def test_a_push_after_a_confirmed_reply_is_no_exception(sim, line, taro):
-    doubled(sim, line, taro, fault=False)
-    expected = {"answered_twice": 1, "used_tokens_again": 1}
-    assert found(check(sim, token_seconds=0.0)) == expected
-
-
-def test_a_push_from_elsewhere_that_did_not_ask_again_is_no_exception(sim, line, elsewhere, taro):
-    doubled(sim, line, taro, by=elsewhere, fault=False, again=False)
-    assert found(check(sim, token_seconds=0.0)) == {"answered_twice": 1}
-
-
-def test_two_pushes_are_no_exception(sim, line, taro):
-    doubled(sim, line, taro)
-    line.push(taro.user_id, "1")
-    assert found(check(sim, token_seconds=0.0)) == {"answered_twice": 1}
-
-
 # Planted: order.
 
 
@@ -267,24 +174,6 @@ def test_an_answer_between_two_of_the_one_before_is_found(sim, line, taro):
     line.push(taro.user_id, "1b")
     report = check(sim, expect=lambda event: [event["message"]["text"] + part for part in "ab"])
     assert found(report) == {"order_violations": 1}
-
-
-def test_users_have_no_order_among_each_other(sim, line, taro):
-    first, second = sim.say(taro, "1"), sim.say(sim.add_user("花子"), "1")
-    line.reply(token_of(second), "1")
-    line.reply(token_of(first), "1")
-    assert check(sim).ok
-
-
-def test_no_order_is_claimed_of_what_was_sent_before_the_other_was_taken(sim, bot, line, taro):
-    bot.status = 503
-    first = sim.say(taro, "1")
-    bot.status = 200
-    second = sim.say(taro, "2")
-    sim.redeliver(first)
-    line.reply(token_of(second), "2")
-    line.reply(token_of(first), "1")
-    assert check(sim).ok
 
 
 def test_a_group_has_one_order_for_all_members(sim, line, taro):
@@ -308,14 +197,6 @@ def test_calls_too_close_together_are_found(sim, line, taro):
     assert found(report) == {"too_close": 1}
     assert report.too_close[0].seconds == sim.closest_starts() < 10
     assert (report.too_close[0].first, report.too_close[0].second) == (1, 2)
-
-
-def test_calls_of_two_hosts_have_intervals_of_their_own(sim, line, taro):
-    message_id = sim.deliver(sim.drafts.medium("image", taro)).events[0]["message"]["id"]
-    line.get(f"/v2/bot/message/{message_id}/content")
-    line.get("/v2/bot/info")
-    report = check(sim, least_interval_seconds=10)
-    assert (report.ok, report.closest_starts) == (True, {})
 
 
 def under_way(sim, seconds, *, timeout=10.0):
@@ -376,35 +257,12 @@ def test_a_used_token_may_be_tried_again_after_an_unknown_outcome(sim, line, tar
     assert (report.ok, report.used_tokens, report.answered_once) == (True, 1, 1)
 
 
-def test_a_used_token_may_be_tried_again_by_a_successor(sim, line, elsewhere, taro):
-    delivery = echo(line, sim, taro, "1")
-    elsewhere.reply(token_of(delivery), "1")
-    report = check(sim)
-    assert (report.ok, report.used_tokens) == (True, 1)
-
-
-def test_an_expired_token_is_no_used_one(sim, line, taro, clock):
-    token = token_of(sim.say(taro, "1"))
-    clock.advance(61)
-    assert line.reply(token, "1").status_code == 400
-    line.push(taro.user_id, "1")
-    report = check(sim)
-    assert (report.ok, report.used_tokens) == (True, 0)
-
-
 def test_a_retry_key_used_for_another_body_is_found(sim, line, taro):
     line.push(taro.user_id, "1", retry_key=KEY)
     line.push(taro.user_id, "2", retry_key=KEY.upper())
     report = check(sim)
     assert found(report) == {"reused_keys": 1}
     assert (report.reused_keys[0].first, report.reused_keys[0].second) == (1, 2)
-
-
-def test_a_retry_key_used_for_another_end_point_is_found(sim, line, taro):
-    sim.answer_next("push", 500)
-    line.push(taro.user_id, "1", retry_key=KEY)
-    line.multicast([taro.user_id], "1", retry_key=KEY)
-    assert found(check(sim)) == {"reused_keys": 1}
 
 
 def test_a_repeated_push_under_its_key_is_none(sim, line, taro):
@@ -435,13 +293,6 @@ def test_paid_messages_are_counted_by_people_and_calls_by_endpoint(sim, line, ta
     assert document["calls_by_endpoint"] == report.calls_by_endpoint
 
 
-def test_a_repeated_push_is_paid_once(sim, line, taro):
-    sim.answer_next("push", 500, accept=True)
-    for _ in range(2):
-        line.push(taro.user_id, "1", retry_key=KEY)
-    assert check(sim).paid_messages == 1
-
-
 def test_a_reply_after_its_token_ran_out_is_counted(sim, line, taro, clock):
     delivery = sim.say(taro, "1")
     clock.advance(61)
@@ -452,59 +303,6 @@ def test_a_reply_after_its_token_ran_out_is_counted(sim, line, taro, clock):
     (lapsed,) = report.lapsed_tokens
     assert (lapsed.event_id, lapsed.chat) == (delivery.event_ids[0], taro.user_id)
     assert (lapsed.texts, lapsed.calls) == (("1",), (2,))
-
-
-def test_a_token_that_was_never_used_before_a_late_push_is_counted(sim, line, taro, clock):
-    sim.say(taro, "1")
-    clock.advance(60)
-    line.push(taro.user_id, "1")
-    report = check(sim)
-    assert (report.ok, report.replies_too_late, len(report.lapsed_tokens)) == (True, 0, 1)
-
-
-def test_a_token_lapses_by_its_own_life_and_by_its_last_webhook(bot, clock):
-    with linesim.running(webhook_url=bot.url, clock=clock, reply_token_seconds=5) as sim:
-        line, user = Line(sim), sim.add_user("太郎")
-        renewed = sim.say(user, "1")
-        clock.advance(6)
-        sim.say(user, "2")
-        sim.redeliver(renewed)
-        clock.advance(4)
-        line.push(user.user_id, "1")
-        assert check(sim).lapsed_tokens == ()
-        clock.advance(1)
-        line.push(user.user_id, "2")
-        assert [each.texts for each in check(sim).lapsed_tokens] == [("2",)]
-        line.session.close()
-
-
-def test_a_redelivery_after_twenty_minutes_renews_no_token(sim, line, taro, clock):
-    delivery = sim.say(taro, "1")
-    clock.advance(20 * 60 + 1)
-    sim.redeliver(delivery)
-    line.push(taro.user_id, "1")
-    assert len(check(sim).lapsed_tokens) == 1
-
-
-@pytest.mark.parametrize(
-    "way", ["push within the minute", "reply first", "used token", "token used for something else"]
-)
-def test_what_did_not_wait_for_its_token_to_lapse_is_not_counted(sim, line, taro, clock, way):
-    token = token_of(sim.say(taro, "1"))
-    if way == "push within the minute":
-        line.push(taro.user_id, "1")
-    elif way == "token used for something else":
-        line.reply(token, "少々お待ちください")
-        clock.advance(61)
-        line.push(taro.user_id, "1")
-    else:
-        line.reply(token, "1")
-        clock.advance(61)
-        line.push(taro.user_id, "もう一つ")
-    if way == "used token":
-        line.reply(token, "1")
-    report = check(sim)
-    assert (report.lapsed_tokens, report.replies_too_late) == ((), 0)
 
 
 def test_a_stranger_who_disappears_in_a_multicast_is_found(sim, line, taro):
@@ -518,42 +316,6 @@ def test_a_stranger_who_disappears_in_a_multicast_is_found(sim, line, taro):
     assert (missed.chat, missed.reason, missed.call) == (stranger.user_id, "no friend", 1)
     assert f"{stranger.user_id} (call 1: no friend)" in report.problems()[0]
     assert report.paid_messages == 1
-
-
-@pytest.mark.parametrize(("text", "lacking"), [("皆", 0), ("別", 1)])
-def test_a_stranger_who_then_gets_the_same_by_a_push_is_reached(sim, line, taro, text, lacking):
-    stranger = sim.add_user("花子", friend=False)
-    sim.say(stranger, "やあ")
-    line.multicast([taro.user_id, stranger.user_id], "皆")
-    line.push(stranger.user_id, text)
-    assert len(check(sim).never_reached) == lacking
-
-
-def test_what_came_before_does_not_make_good_for_what_was_lost(sim, line):
-    stranger = sim.add_user("花子", friend=False)
-    echo(line, sim, stranger, "皆")
-    line.multicast([stranger.user_id], "皆")
-    line.multicast([stranger.user_id], "皆")
-    assert len(check(sim).never_reached) == 2
-    line.push(stranger.user_id, "皆")
-    assert len(check(sim).never_reached) == 1
-
-
-def test_a_push_a_week_after_a_stranger_wrote_reaches_no_one(sim, line, clock):
-    stranger = sim.add_user("花子", friend=False)
-    sim.say(stranger, "前")
-    mark = sim.say(stranger, "後").number
-    clock.advance(7 * 24 * 3600)
-    line.push(stranger.user_id, "時間です")
-    report = check(sim, since=mark)
-    assert [each.reason for each in report.never_reached] == ["no friend"]
-
-
-def test_a_hand_made_event_of_a_user_whom_linesim_does_not_know_is_answered(sim, line):
-    source, token = {"type": "user", "userId": "U" + "0" * 32}, "f" * 32
-    sim.deliver({"type": "follow", "webhookEventId": "e1", "source": source, "replyToken": token})
-    assert line.reply(token, "ようこそ").ok
-    assert check(sim).ok
 
 
 def test_users_who_blocked_the_bot_are_counted_apart(sim, line, taro):
@@ -584,31 +346,6 @@ def test_a_timer_is_met_once_and_in_its_time(sim, line, taro, clock, at_seconds,
     for _ in range(times):
         line.push(taro.user_id, "時間です")
     assert found(check(sim, expect_timers=[timer])) == expected
-
-
-def test_timers_of_the_same_text_are_met_in_order(sim, line, taro, clock):
-    due = [clock.time() + seconds for seconds in (10, 20)]
-    expected = [Timer(taro.user_id, "時", due=each, within_seconds=2) for each in reversed(due)]
-    for _ in range(2):
-        clock.advance(10)
-        line.push(taro.user_id, "時")
-    assert check(sim, expect_timers=expected).ok
-
-
-@pytest.mark.parametrize(
-    ("token_seconds", "expected"), [(0.0, {}), (60.0, {"answered_twice": 1, "timers_double": 1})]
-)
-def test_a_timer_that_was_in_a_call_doubled_by_the_one_exception_is_excepted(
-    sim, line, taro, clock, token_seconds, expected
-):
-    timer = Timer(taro.user_id, "時間です", due=clock.time(), within_seconds=2)
-    token = token_of(sim.say(taro, "1"))
-    sim.close_next("reply", accept=True)
-    with pytest.raises(requests.ConnectionError):
-        line.reply(token, "時間です", "1")
-    assert line.push(taro.user_id, "時間です", "1", retry_key=KEY).ok
-    report = check(sim, expect_timers=[timer], token_seconds=token_seconds)
-    assert found(report) == expected
 
 
 # All of it.
@@ -651,14 +388,6 @@ def test_the_report_is_available_as_text_as_json_and_as_a_table(sim, line, taro)
     assert document["order_violations"][0]["later"] == second.event_ids[0]
     cells = [cell for column in report.table().columns for cell in column.cells]
     assert "[red]5[/red]" in cells
-
-
-def test_the_verdict_of_another_process_knows_the_interval(sim, line):
-    for _ in range(2):
-        line.get("/v2/bot/info")
-    url = f"{sim.url}/sim/verdict?least_interval_ms=10000"
-    assert len(requests.get(url, timeout=10).json()["too_close"]) == 1
-    assert requests.get(f"{sim.url}/sim/verdict", timeout=10).json()["ok"] is True
 
 
 def records(count, chats):
@@ -704,8 +433,8 @@ def records(count, chats):
     return sent, made
 
 
-@pytest.mark.parametrize("chats", [1, 20_000])
+@pytest.mark.parametrize("chats", [1, 10_000])
 def test_a_long_run_is_judged_in_linear_time(chats):
-    # A quadratic step over 20,000 events would take minutes.
-    report = judge(*records(20_000, chats))
-    assert (report.ok, report.answered_once) == (True, 20_000)
+    # A quadratic step over 10,000 events would take minutes.
+    report = judge(*records(10_000, chats))
+    assert (report.ok, report.answered_once) == (True, 10_000)

@@ -2,7 +2,6 @@
 
 import queue
 import threading
-import time
 from collections import defaultdict
 
 import pytest
@@ -43,12 +42,6 @@ def test_every_user_writes_different_texts_in_order(sim, bot, users):
     assert len(of_user) == 6
 
 
-def test_users_write_at_the_same_time(sim, bot, users):
-    together = threading.Barrier(3)
-    bot.store = lambda received: together.wait(10) and None
-    assert run(Load(sim, users, total=9, concurrency=3)).counts.accepted == 9
-
-
 def test_what_was_refused_is_redelivered_before_the_next(sim, bot, users):
     refused = iter([503, 503, None, 200, 503, 200])
     bot.store = lambda received: setattr(bot, "status", next(refused, 200))
@@ -57,24 +50,6 @@ def test_what_was_refused_is_redelivered_before_the_next(sim, bot, users):
     assert texts(bot.received) == ["客0-1"] * 4 + ["客0-2"] * 2 + ["客0-3"]
     flags = [each.events[0]["deliveryContext"]["isRedelivery"] for each in bot.received]
     assert flags == [False, True, True, True, False, True, False]
-
-
-def test_the_rate_is_of_all_users_together(sim, bot, users):
-    began = time.monotonic()
-    run(Load(sim, users, rate=200, total=40, concurrency=2))
-    # Each of the two sends 20, the first one at a random moment of its first turn.
-    assert time.monotonic() - began >= 19 * 2 / 200
-
-
-def test_without_a_total_it_continues_until_it_is_stopped(sim, bot, users):
-    made = Load(sim, users, rate=1_000)
-    made.start()
-    eventually(lambda: made.counts.accepted > 20)
-    assert not made.ended
-    made.stop()
-    assert made.join(10)
-    assert made.ended
-    assert made.counts.sent == made.counts.accepted == len(set(texts(bot.received)))
 
 
 def test_a_stop_ends_the_tries_of_what_is_refused(sim, bot, users):
@@ -88,15 +63,6 @@ def test_a_stop_ends_the_tries_of_what_is_refused(sim, bot, users):
     assert made.counts == load.Counts(sent=2, accepted=0, retried=0)
 
 
-def test_the_same_seed_chooses_the_same_users(sim, bot, users):
-    runs = []
-    for seed in (3, 3, 4):
-        bot.received.clear()
-        run(Load(sim, users, total=30, seed=seed, concurrency=1))
-        runs.append(texts(bot.received))
-    assert runs[0] == runs[1] != runs[2]
-
-
 def test_a_dead_threads_error_is_raised_and_ends_the_others(sim, bot, users):
     sim.block(users[0])
     made = Load(sim, users, rate=1_000, concurrency=6)
@@ -106,14 +72,6 @@ def test_a_dead_threads_error_is_raised_and_ends_the_others(sim, bot, users):
         made.join(0)
 
 
-@pytest.mark.parametrize("wrong", [{}, {"rate": 0}, {"rate": -1.0, "total": 1}])
-def test_a_load_without_end_or_pace_is_refused(sim, users, wrong):
-    with pytest.raises(ValueError, match="rate"):
-        Load(sim, users, **wrong)
-    with pytest.raises(ValueError, match="users"):
-        Load(sim, [], total=1)
-
-
 # Its life cycle, as of all owners of threads.
 
 
@@ -121,21 +79,6 @@ def test_a_load_without_end_or_pace_is_refused(sim, users, wrong):
 def made(sim, bot, users):
     yield Load(sim, users, rate=1_000)
     assert not [each for each in threading.enumerate() if each.name.startswith("linesim-load")]
-
-
-def test_a_stop_before_the_start_is_not_lost(made):
-    made.stop()
-    assert made.join(5)
-    made.start()
-    assert made.join(5)
-    assert (made.ended, made.counts.sent) == (True, 0)
-
-
-def test_it_may_be_stopped_and_joined_twice(made):
-    made.start()
-    for _ in range(2):
-        made.stop()
-        assert made.join(10)
 
 
 def test_it_may_be_stopped_from_many_sides_while_it_starts(made):

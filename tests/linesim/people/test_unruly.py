@@ -2,13 +2,12 @@
 
 import threading
 import time
-from random import Random
 
 import pytest
 import requests
 
 import linesim
-from linesim.people.webhooks import Unruly, Webhooks
+from linesim.people.webhooks import Webhooks
 from tests.waiting import eventually
 
 
@@ -47,14 +46,6 @@ def test_a_webhook_comes_again_whatever_was_answered(sim, bot, taro, status):
     assert [each.status for each in sim.deliveries] == [status, status]
 
 
-def test_a_redelivery_makes_a_failed_event_delivered(sim, bot, taro):
-    bot.store = lambda received: setattr(bot, "status", 200 if redelivery(received) else 503)
-    sim.unruly(redeliver=1.0)
-    sim.say(taro, "やあ")
-    assert sim.settle()
-    assert [bubble.fate for bubble in sim.chat(taro)] == ["delivered"]
-
-
 def test_a_doubled_webhook_is_the_same_body_and_does_not_say_so(sim, bot, taro):
     sim.unruly(double=1.0)
     for number in range(8):
@@ -73,28 +64,6 @@ def test_a_doubled_webhook_may_come_while_the_first_is_under_way(sim, bot, taro)
     assert sim.say(taro, "やあ").delivered
     assert sim.settle()
     assert bot.received[0].body == bot.received[1].body
-
-
-def test_some_webhooks_are_late_by_what_was_drawn(sim, bot, taro):
-    how, chosen = {"delay": (0.5, 0.05)}, Random(0)
-    late = [Unruly(**how).draw(chosen).late_seconds for _ in range(40)]
-    assert 5 < len([seconds for seconds in late if seconds > 0]) < 35
-    assert 0.025 < max(late) < 0.05
-    sim.unruly(**how)
-    for seconds in late:
-        began = time.monotonic()
-        sim.say(taro, "やあ")
-        assert time.monotonic() - began >= seconds
-
-
-def test_a_stop_ends_the_delay(sim, bot, taro):
-    sim.unruly(delay=(1.0, 1_000.0))
-    thread = threading.Thread(target=sim.say, args=(taro, "やあ"))
-    thread.start()
-    assert not bot.received
-    sim.stop()
-    thread.join(5)
-    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("options", [{"overtaken_seconds": 60.0}])
@@ -119,12 +88,6 @@ def test_a_webhook_is_overtaken_by_another_users(sim, bot, taro, monkeypatch):
     assert "後" in heard
 
 
-@pytest.mark.parametrize("options", [{"overtaken_seconds": 0.05}])
-def test_without_another_webhook_the_delay_is_short(sim, bot, taro):
-    sim.unruly(shuffle=1.0)
-    assert sim.say(taro, "やあ").delivered
-
-
 def pattern(sim, bot, taro, seed):
     """How often each of twenty webhooks came."""
     bot.received.clear()
@@ -142,20 +105,6 @@ def test_the_same_seed_does_the_same(sim, bot, taro):
     first, second, other = (pattern(sim, bot, taro, seed) for seed in (5, 5, 6))
     assert first == second != other
     assert {1, 2} <= set(first)
-
-
-def test_behaving_ends_it(sim, bot, taro):
-    sim.unruly(double=1.0, redeliver=1.0)
-    sim.behave()
-    sim.say(taro, "やあ")
-    assert sim.settle()
-    assert len(bot.received) == 1
-
-
-@pytest.mark.parametrize("wrong", [{"double": 1.5}, {"delay": (2, 1.0)}, {"redeliver": -1}])
-def test_what_is_no_probability_is_refused(sim, wrong):
-    with pytest.raises(ValueError, match="probability"):
-        sim.unruly(**wrong)
 
 
 def test_another_process_makes_them_unruly(sim, bot, taro):
@@ -181,12 +130,3 @@ def test_what_is_still_to_come_ends_with_the_simulator(bot):
     assert len(bot.received) == 20
     left = {thread for thread in threading.enumerate() if thread.name.startswith("linesim")}
     assert not left - before
-
-
-@pytest.mark.parametrize("options", [{"redelivered_seconds": 1_000.0, "most_extras": 3}])
-def test_too_many_to_come_are_not_gathered(sim, bot, taro):
-    sim.unruly(redeliver=1.0)
-    for number in range(5):
-        sim.say(taro, f"{number}")
-    extras = [thread for thread in threading.enumerate() if thread.name == "linesim-unruly"]
-    assert len(extras) == 3
