@@ -4,9 +4,8 @@ once.
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,16 +17,12 @@ from jobworker.sending import sender
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.setup.collections import create_collections
-from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.errors import StoreUnavailable
 from linesim import HandClock, Sim
 from tests.jobworker.worker_harness import Room
 from tests.linedesk.store.lagging import lagging_set
-from tests.servers import frozen, throwaway_mongod
 from tests.waiting import eventually
-
-Rooms = Callable[..., Room]
 
 
 def counter() -> Bot:
@@ -115,61 +110,3 @@ def test_an_election_amid_answers_loses_nothing_and_repeats_nothing(
         lagging.step_down()
         all_answered_once(room, users, 10)
     lagging.client.drop_database(database.name)
-
-
-@pytest.mark.long
-def test_a_thousand_answers_around_an_outage_arrive_once_and_their_ends_follow(
-    mongod: object, sim: Sim
-) -> None:
-    """MongoDB stops amid them for some seconds, and every command under way is of unknown
-    outcome.
-    """
-    users = [sim.add_user(f"{n}") for n in range(100)]
-    with (
-        throwaway_mongod() as server,
-        connect(server.uri, app_name="tests", server_selection_seconds=20) as client,
-    ):
-        database = client["answered"]
-        create_collections(database, capped_bytes=MEGABYTE)
-        with Room(database, sim, counter()) as room:
-            for user in users * 10:
-                room.says(user, "?")
-            eventually(lambda: sum(len(texts(sim, user)) for user in users) > 100)
-            with frozen(server.pid):
-                threading.Event().wait(4.0)
-            all_answered_once(room, users, 10)
-
-
-# An operator edits the conversation in the mongo shell.
-
-
-def edited(room: Room, user: Any, count: int, **more: Any) -> None:
-    id_ = {"_id": room.conversation(user.user_id)["_id"]}
-    changed = room.database.conversations.update_one(id_, {"$set": {"data.count": count}, **more})
-    assert changed.modified_count == 1
-
-
-def test_an_edit_that_counts_while_the_handler_runs_is_not_overwritten(
-    room: Rooms, sim: Sim
-) -> None:
-    user, begun, go_on = sim.add_user("花子"), threading.Event(), threading.Event()
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        talk.data["count"] = talk.data.get("count", 0) + 1
-        if talk.raw["message"]["text"] == "wait":
-            begun.set()
-            assert go_on.wait(15)
-        talk.reply(str(talk.data["count"]))
-
-    desk = room(bot)
-    desk.says(user, "?")
-    desk.until_quiet()
-    desk.says(user, "wait")
-    assert begun.wait(15)
-    edited(desk, user, 40, **{"$inc": {"n": 1}})
-    go_on.set()
-    desk.until_quiet()
-    assert texts(sim, user) == ["1", "41"]
-    assert desk.conversation(user.user_id)["data"] == {"count": 41}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,12 +25,6 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn, "pause_seconds", lambda failures, **more: 60.0)
 
 
-def test_a_lease_that_is_not_fresh_is_the_reason(room: Rooms, sim: Sim) -> None:
-    desk = room(a_bot(lambda event, talk: talk.reply("はい")), lease_is_fresh=lambda: False)
-    desk.says(sim.add_user("花子"), "?")
-    assert reason_of(desk)["code"] == "lease_not_fresh"
-
-
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -50,17 +43,6 @@ def test_an_obstacle_is_reported_without_its_own_words(
     desk.says(sim.add_user("花子"), "?")
     reason = reason_of(desk)
     assert (reason["code"], set(reason)) == (code, {"code", "until"})
-
-
-def test_a_failed_handler_says_how_often_and_when_it_is_tried_again(room: Rooms, sim: Sim) -> None:
-    def handler(event: Any, talk: Talk) -> None:
-        raise KeyError(event.message.text)
-
-    desk = room(a_bot(handler))
-    desk.says(sim.add_user("花子"), "秘密")
-    reason = reason_of(desk)
-    assert (reason["code"], reason["failures"]) == ("handler_failed", 1)
-    assert timedelta(seconds=30) < reason["until"] - datetime.now(UTC) <= timedelta(seconds=60)
 
 
 def test_a_full_outbox_is_the_reason(room: Rooms, sim: Sim) -> None:

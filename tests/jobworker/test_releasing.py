@@ -228,6 +228,3 @@ def test_only_the_first_send_of_a_conversation_is_given_up(room: Rooms, sim: Sim
     assert one.letters() == []
     until_given_up(one, user.user_id, name)
     one.until_quiet()
-
-
-# Events.

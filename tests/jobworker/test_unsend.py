@@ -14,7 +14,6 @@ from dispatcher.commit.committer import Committer
 from dispatcher.conversations.mailbox import GiveUp
 from jobworker.bot.talk import Talk
 from jobworker.effects import of_event
-from jobworker.record.conversations import ConversationStore, Decision, Recorded
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.unsend import Unsends
 from linedesk import Bot
@@ -245,9 +244,3 @@ def leading(database: Database[Any], *, epoch: int = 1) -> Committer:
 
 def unsends_of(database: Database[Any], *, epoch: int = 1) -> Unsends:
     return Unsends(leading(database, epoch=epoch))
-
-
-def record(committer: Committer, document: Document) -> Recorded:
-    mine, message_id = ConversationStore(committer), document["event"]["message"]["id"]
-    decision = Decision({"state": "x"}, [])
-    return mine.recorded(mine.enter_record(document, decision, [], message_id=message_id))

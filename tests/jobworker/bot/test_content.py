@@ -20,7 +20,6 @@ from linebot.v3.webhooks import (
     StickerMessageContent,
 )
 from pymongo.read_concern import ReadConcern
-from urllib3.util.ssl_ import create_urllib3_context
 
 from jobworker.bot.content import ENDPOINT, ContentDownloads, content_id
 from jobworker.bot.talk import Talk
@@ -36,7 +35,6 @@ from jobworker.errors import (
     LineAway,
     PermanentError,
 )
-from jobworker.line import deadline
 from jobworker.line.breaker import BreakerState
 from jobworker.line.call_log import CallLog
 from jobworker.line.gate import Gate
@@ -47,7 +45,6 @@ from linedesk.store.documents import Document
 from linesim import Rule, Sim
 from linesim.model.faults import Cut, Drip
 from linesim.model.media import Medium
-from tests.jobworker.line.test_deadline import _tls
 from tests.jobworker.worker_harness import Room
 from tests.rows import rows_of
 from tests.waiting import eventually
@@ -314,23 +311,6 @@ def test_a_download_not_proved_complete_is_not_accepted(
         lone.contents.fetch("1", tmp_path / "photo.jpg")
     assert list(tmp_path.iterdir()) == []
     assert len(lone.rows) == 3
-
-
-def test_under_tls_the_server_has_to_prove_its_identity(
-    certificate: tuple[Path, Path], database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trusting = create_urllib3_context()
-    trusting.load_verify_locations(certificate[0])
-    trusting.sslsocket_class = deadline.TimedTlsSocket
-    with wire(OK + b"Content-Length: 5\r\n\r\n01234", lambda one: _tls(one, certificate)) as url:
-        doubtful = Lone(url, "t", database.calls)
-        with pytest.raises(ContentFailed, match="SSLError"):
-            doubtful.contents.fetch("1", tmp_path / "a")
-        doubtful.contents.close()
-        monkeypatch.setattr(deadline, "_tls_context", lambda: trusting)
-        lone = Lone(url, "t", database.calls)
-        assert lone.contents.fetch("1", tmp_path / "a").size == 5
-        lone.contents.close()
 
 
 @pytest.mark.parametrize(

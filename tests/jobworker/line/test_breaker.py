@@ -17,7 +17,6 @@ from jobworker.line.client import LineClient
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linesim import Sim
-from tests.jobworker.line.test_gate import Hand, Note
 from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
@@ -50,12 +49,6 @@ def fails(line: Breaker, times: int, *whose: str) -> None:
         line.failed(names[n % len(names)])
 
 
-def test_five_failures_in_a_row_open_it(line: Breaker) -> None:
-    fails(line, 5)
-    assert line.state is BreakerState.OPEN
-    assert 0.8 <= line.held_seconds() <= 1.0
-
-
 def test_each_failed_probe_lengthens_the_pause_up_to_a_minute(line: Breaker, now: Now) -> None:
     fails(line, 5)
     pauses = [line.held_seconds()]
@@ -83,19 +76,6 @@ def test_an_answered_probe_closes_it_and_the_next_pause_is_short_again(
     assert line.held_seconds() <= 1.0
 
 
-def test_a_refused_token_stops_all_at_once_with_one_error_and_a_probe_a_minute(
-    line: Breaker, now: Now, caplog: pytest.LogCaptureFixture
-) -> None:
-    for _ in range(3):
-        line.unauthorized()
-        assert (line.state, line.held_seconds()) == (BreakerState.UNAUTHORIZED, 60.0)
-        now.seconds += 60.0
-        assert (line.state, line.held_seconds()) == (BreakerState.UNAUTHORIZED, 0.0)
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "LINE_CHANNEL_ACCESS_TOKEN" in caplog.text
-    assert "restart" in caplog.text
-
-
 # Calls that were under way together.
 
 
@@ -109,54 +89,6 @@ def test_calls_of_before_a_pause_count_as_one_failure(line: Breaker, now: Now) -
     assert (line.state, line.held_seconds()) == (BreakerState.OPEN, 0.0)
     line.failed("U1", began=now.seconds)
     assert 1.6 <= line.held_seconds() <= 2.0
-
-
-# At the gate, by hand.
-
-
-@pytest.fixture
-def hand() -> Hand:
-    return Hand(0.1)
-
-
-def calls(story: list[str]) -> list[str]:
-    return [line for line in story if not line.startswith(("prepare", "after"))]
-
-
-def test_an_impatient_ticket_is_refused_before_and_as_it_opens(hand: Hand) -> None:
-    story: list[str] = []
-    opening = Note(hand, "opening", story=story)
-    opening.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)
-    for entry in (
-        opening,
-        Note(hand, "profile", place=1.0, patient=False, story=story),
-        Note(hand, "send", place=2.0, story=story),
-    ):
-        entry.enter()
-    hand.run()
-    assert calls(story) == ["call opening", "away profile"]
-    Note(hand, "later profile", patient=False, story=story).enter()
-    assert calls(story)[-1] == "away later profile"
-    hand.advance(61)
-    assert calls(story)[-1] == "call send"
-
-
-def test_a_handler_may_make_the_probe(hand: Hand) -> None:
-    """Otherwise a bot whose handlers make all the calls would never find that LINE is back."""
-    hand.held_until = hand.now + 60.0
-    hand.advance(60)
-    ended: list[str] = []
-
-    def on_a_thread() -> None:
-        with hand.gate.turn():
-            ended.append("called")
-
-    thread = threading.Thread(target=on_a_thread)
-    thread.start()
-    eventually(lambda: hand.steps)
-    hand.run()
-    thread.join(5)
-    assert ended == ["called"]
 
 
 # A whole jobworker against the simulator.

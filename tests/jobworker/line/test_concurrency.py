@@ -19,7 +19,7 @@ from linebot.v3.messaging import ApiClient as SdkApiClient
 
 import linesim
 from jobworker.bot.talk import Talk
-from jobworker.line import gate, rate_limits
+from jobworker.line import gate
 from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.client import LineClient
@@ -29,7 +29,6 @@ from linedesk.store.records.calls import TurnClass
 from linesim import Sim
 from tests.jobworker.line.test_breaker import SHORT
 from tests.jobworker.line.test_gate import Hand
-from tests.jobworker.line.test_rate_limits import PUSH
 from tests.jobworker.worker_harness import Room
 from tests.rows import rows_of
 from tests.waiting import eventually
@@ -169,19 +168,6 @@ def slow_sim() -> Iterator[Sim]:
         yield sim
 
 
-def test_so_many_calls_are_under_way_and_every_answer_arrives_once_and_in_order(
-    room: Rooms, slow_sim: Sim
-) -> None:
-    users = [slow_sim.add_user(f"客{n}") for n in range(12)]
-    desk = room(a_bot(), sim=slow_sim, threads=8, line={"concurrency": 4})
-    for text in "一二三":
-        for user in users:
-            desk.says(user, text)
-    desk.until_quiet()
-    assert [texts(slow_sim, user) for user in users] == [["一", "二", "三"]] * 12
-    assert together(slow_sim.calls) == 4
-
-
 def test_by_default_calls_still_never_overlap(room: Rooms, slow_sim: Sim) -> None:
     users = [slow_sim.add_user(f"客{n}") for n in range(8)]
     desk = room(a_bot(), sim=slow_sim, threads=8)
@@ -241,21 +227,6 @@ def test_a_hiccup_of_many_calls_is_one_failure(
     assert [texts(sim, user) for user in users] == [["はい"]] * 40
     assert (len(holds), made()) == (1, 60)
     assert desk.letters() == []
-
-
-def test_a_limit_of_line_s_is_kept_without_a_single_429(
-    room: Rooms, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """LINE takes 30 pushes at once and then 15 a second, and nothing else holds them back."""
-    monkeypatch.setitem(rate_limits.RATES, PUSH, 15)
-    with linesim.running(rate_limits={"push": linesim.Rate(30, 2.0)}) as sim:
-        users = [sim.add_user(f"客{n}") for n in range(45)]
-        desk = room(a_bot("push"), sim=sim, threads=12, line={"concurrency": 8})
-        for user in users:
-            desk.says(user, "はい")
-        desk.until_quiet()
-        assert [texts(sim, user) for user in users] == [["はい"]] * 45
-        assert [call.status for call in sim.calls if call.endpoint == "push"] == [200] * 45
 
 
 class Answered:

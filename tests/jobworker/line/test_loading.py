@@ -21,7 +21,6 @@ from linesim import Sim
 from tests.jobworker.line.test_gate import Hand
 from tests.jobworker.line.test_gate import hand as hand
 from tests.jobworker.worker_harness import Room
-from tests.rows import rows_of
 from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
@@ -195,26 +194,6 @@ def a_friend(desk: Room, sim: Sim) -> Any:
     desk.send(sim.drafts.follow(user))
     desk.until_decided()
     return user
-
-
-def test_a_friend_sees_it_until_the_answer(room: Rooms, sim: Sim, slow: Slow) -> None:
-    desk = room(slow.bot, line=SOON)
-    user = a_friend(desk, sim)
-    document = desk.says(user, "遅")
-    eventually(lambda: len(loadings(sim, user)) >= 3)
-    assert sim.sees_loading(user)
-    slow.may_end.set()
-    desk.until_quiet()
-    assert [bubble.text for bubble in sim.answers(user)] == ["遅"]
-    assert not sim.sees_loading(user)
-    first, *_ = calls = loadings(sim, user)
-    assert {(call.status, call.body["loadingSeconds"]) for call in calls} == {(202, 20)}
-    [reply] = sim.replies_to(document["eventId"])
-    assert all(call.number < reply.number for call in calls)
-    rows = eventually(lambda: rows_of(desk.database.calls, endpoint=START)[len(calls) - 1 :])
-    row = rows[0]
-    assert (row["eventId"], row["key"]) == (document["eventId"], user.user_id)
-    assert first.body == {"chatId": user.user_id, "loadingSeconds": 20}
 
 
 def test_neither_strangers_nor_groups_nor_quick_handlers_have_it(

@@ -86,24 +86,6 @@ def test_a_profile_is_fetched_once_a_day(room: Rooms, sim: Sim, named: Bot) -> N
     assert fetched(sim, user) == 2
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        lambda sim: sim.answer_next("profile", 503, times=2),
-        lambda sim: sim.close_next("profile", times=2),
-    ],
-)
-def test_a_temporary_error_is_tried_again(
-    room: Rooms, sim: Sim, named: Bot, plan: Callable[[Sim], None]
-) -> None:
-    user = sim.add_user("花子")
-    plan(sim)
-    desk = room(named)
-    desk.says(user, "?")
-    desk.until_quiet()
-    assert (texts(sim, user), fetched(sim, user)) == (["花子"], 3)
-
-
 @pytest.mark.parametrize("kind", ["group", "room"])
 def test_in_a_group_it_is_the_member_s_profile(
     room: Rooms, sim: Sim, named: Bot, kind: Any
@@ -140,19 +122,6 @@ def test_a_key_that_waits_for_a_profile_holds_no_thread(room: Rooms, sim: Sim) -
     assert ran == ["U0", "U1", "U2", "U3", "U4", slow.user_id]
 
 
-@pytest.fixture
-def broken() -> Bot:
-    """Knows names, and fails at each message but 「直して」."""
-    bot = Bot(profiles=True)
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        if getattr(getattr(event, "message", None), "text", "") != "直して":
-            raise KeyError("at the first message")
-
-    return bot
-
-
 def test_a_name_is_found_while_the_first_handler_runs_and_is_gone_if_it_forgets(
     room: Rooms, sim: Sim
 ) -> None:
@@ -182,23 +151,6 @@ def test_a_name_is_found_while_the_first_handler_runs_and_is_gone_if_it_forgets(
     recorded = database.conversations.find_one({"_id": f"main/{hanako.user_id}"}) or {}
     assert (recorded["n"], len(recorded["applied"])) == (1, 1)
     assert not by_name(database, "太")[0]
-
-
-def test_a_name_is_kept_though_the_handler_fails_at_the_first_message(
-    room: Rooms, sim: Sim, broken: Bot
-) -> None:
-    user = sim.add_user("佐藤花子")
-    desk = room(broken, tries=2)
-    for letters in (1, 2):
-        desk.says(user, "?")
-        desk.until_quiet()
-        assert len(desk.letters()) == letters
-        id_ = find_conversation(desk.database, "佐藤花子", channel="main")
-        assert id_ == f"main/{user.user_id}"
-    # The second event found it fresh.
-    assert fetched(sim, user) == 1
-    row = desk.conversation(user.user_id)
-    assert (row["n"], len(row["applied"]), row["kind"]) == (2, 2, "user")
 
 
 # Names that no answer waits for.

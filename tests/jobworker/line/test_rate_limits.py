@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import linesim
 from jobworker.bot.talk import Talk
-from jobworker.errors import OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.rate_limits import Bucket, RateLimits
 from jobworker.sending.conversation_outbox import ConversationOutbox
@@ -67,40 +66,7 @@ def test_without_one_each_time_in_a_row_is_longer_up_to_a_minute(
     assert all(0.8 * most <= got <= most for got, most in zip(pauses, longest, strict=True))
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [LineAnswer(503), OutcomeUnknown("late"), LineAnswer(429, str(FLOOD)), LineAnswer(401)],
-)
-def test_nothing_else_holds_an_endpoint_back(held: RateLimits, answer: Any) -> None:
-    held.note(PUSH, answer)
-    assert held.seconds(PUSH) == 0.0
-
-
 # LINE's limits, before any 429.
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "calls"),
-    [
-        (PUSH, 2_000),
-        ("/v2/bot/message/multicast", 200),
-        ("/v2/bot/chat/loading/start", 100),
-    ],
-)
-def test_an_endpoint_takes_so_many_a_second_and_not_all_of_them_at_once(
-    held: RateLimits, now: Now, endpoint: str, calls: int
-) -> None:
-    made = 0
-    while held.seconds(endpoint) == 0:
-        held.count(endpoint)
-        made += 1
-    assert made == 0.8 * calls
-    for _ in range(100):
-        now.seconds += 0.1
-        while held.seconds(endpoint) == 0:
-            held.count(endpoint)
-            made += 1
-    assert made == pytest.approx((0.8 + 10) * calls, rel=0.01)
 
 
 @settings(deadline=None)

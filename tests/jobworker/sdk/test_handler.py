@@ -7,7 +7,6 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,8 @@ from linebot.v3.messaging import (
 )
 from linebot.v3.webhooks import MessageEvent
 
-from jobworker.bot.events import TimerEvent
 from jobworker.bot.talk import Talk
-from jobworker.errors import NoTimerHandler
 from jobworker.handler_context import HandlerContext
-from jobworker.line.hosts import Hosts
 from jobworker.sdk.gated_client import is_send
 from jobworker.sdk.handler import SdkBot
 from linedesk import ApiClient, Bot, GateClosed, NotRunning
@@ -74,32 +70,6 @@ def test_an_echo_bot_answers_as_it_is(room: Rooms, sim: Sim) -> None:
     assert {row["endpoint"] for row in rows} == {"/v2/bot/message/reply"}
     assert {row["status"] for row in rows} == {200}
     assert len({call.connection for call in sim.calls_to("reply")[-3:]}) == 1, "one pool for all"
-
-
-def test_the_destination_is_asked_once_and_only_when_a_handler_takes_it(
-    room: Rooms, sim: Sim
-) -> None:
-    users = [sim.add_user(name) for name in ("花子", "太郎")]
-    asked, made = len(sim.calls_to("info")), WebhookHandler("?")
-
-    @made.add(MessageEvent)
-    def handler(event: Any, destination: Any) -> None:
-        reply(event, f"{destination}: {event.message.text}")
-
-    desk = room(SdkBot(made))
-    for text in ("a", "b"):
-        for user in users:
-            desk.says(user, text)
-    desk.until_decided()
-    for user in users:
-        assert texts(sim, user) == [f"{sim.bot_user_id}: {text}" for text in ("a", "b")]
-    assert len(sim.calls_to("info")) == asked + 1
-
-
-def test_a_timer_that_another_bot_has_left_behind_is_not_swallowed() -> None:
-    event = TimerEvent(name="ring", data={}, due=datetime.now(UTC), id="main/U1/ring", n=1)
-    with pytest.raises(NoTimerHandler):
-        SdkBot(echo.handler).rule_for(event)
 
 
 def test_the_kitchen_sink_runs_as_it_is(
@@ -349,17 +319,6 @@ def test_a_refused_turn_that_the_handler_swallows_is_not_the_end_of_its_event(
     assert desk.letters() == []
 
 
-def test_a_sent_event_is_in_applied_before_progress_is_saved(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    desk = room(SdkBot(echo.handler))
-    document = desk.says(user, "一")
-    desk.until_decided()
-    assert desk.conversation(user.user_id)["applied"] == [document["eventId"]]
-    desk.put_document(document, again=True)
-    desk.until_decided()
-    assert texts(sim, user) == ["一"]
-
-
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
@@ -388,19 +347,6 @@ def test_before_the_worker_begins_a_call_says_what_is_wrong() -> None:
         api.get_bot_info()
 
 
-def test_it_takes_host_and_token_from_the_settings(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    room(SdkBot(echo.handler))
-    configuration = Configuration(host="http://127.0.0.1:9", access_token="another")
-    for client in (ApiClient(configuration), ApiClient(header_name="Authorization")):
-        with client as api_client:
-            api = MessagingApi(api_client)
-            assert api.get_profile(user.user_id).display_name == "花子"
-            info = api.get_bot_info_with_http_info(_request_auth={"type": "bearer"})
-            assert info.status_code == 200
-            assert info.headers["x-line-request-id"]
-
-
 def test_blobs_go_to_the_data_host(room: Rooms, sim: Sim) -> None:
     """With the data base on a host of its own, only they do."""
     user = sim.add_user("花子")
@@ -412,31 +358,6 @@ def test_blobs_go_to_the_data_host(room: Rooms, sim: Sim) -> None:
     assert MessagingApi(ApiClient()).get_bot_info().user_id == sim.bot_user_id
     with desk.desk.line.hosts.data.gate.turn():
         assert MessagingApi(ApiClient()).get_bot_info().user_id == sim.bot_user_id
-
-
-@pytest.mark.parametrize(
-    ("api", "data", "shared"),
-    [
-        ("https://api.line.me", "https://api-data.line.me", False),
-        ("http://127.0.0.1:9000", "http://127.0.0.1:9000/", True),
-        ("https://sim", "https://sim:443/data", True),
-    ],
-)
-def test_bases_of_one_host_share_its_gate(api: str, data: str, shared: bool) -> None:
-    hosts = Hosts.of(
-        api,
-        data,
-        interval_seconds=0.1,
-        step=lambda step: None,
-        later=lambda seconds, step: None,
-        lease_is_fresh=lambda: True,
-    )
-    assert (hosts.api.gate is hosts.data.gate) is shared
-    assert hosts.data.base == data.rstrip("/")
-    hosts.close()
-    for host in (hosts.api, hosts.data):
-        with pytest.raises(GateClosed), host.gate.turn():
-            pass
 
 
 # Named by BOT, and as docs/how-to/move-a-bot.md shows it.
@@ -525,13 +446,6 @@ def test_a_module_that_cannot_work_is_refused_at_the_start(
 ) -> None:
     with pytest.raises(SettingsError, match=re.escape(words)):
         named(HANDLER + text)
-
-
-@pytest.mark.parametrize("kind", ["insight", "audience"])
-def test_only_the_client_that_sends_messages_is_refused(
-    named: Callable[[str], Bot], kind: str
-) -> None:
-    named(f"{HANDLER}from linebot.v3.{kind} import ApiClient as Other\n")
 
 
 def test_a_bot_of_several_modules_is_looked_through(

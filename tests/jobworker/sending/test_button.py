@@ -22,17 +22,13 @@ from jobworker.record.waiting_answers import (
     NOT_THERE,
     ButtonShown,
     fetched,
-    kept,
 )
 from jobworker.sending import button
 from jobworker.sending.button import (
     OfferedButton,
     SlowAnswers,
-    may_be_offered,
     shown_after,
 )
-from jobworker.sending.conversation_outbox import NO_LIMIT, Budget, PutBack
-from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.verdict import CallOutcome, SendVerdict
 from linedesk import Bot
 from linedesk.store.documents import Document, make_document
@@ -40,10 +36,6 @@ from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import data_of
 from linesim import HandClock, Sim
 from tests import line_openapi
-from tests.jobworker.sending.test_conversation_outbox import NOW as OUTBOX_NOW
-from tests.jobworker.sending.test_conversation_outbox import a_push as outbox_push
-from tests.jobworker.sending.test_conversation_outbox import a_reply as outbox_reply
-from tests.jobworker.sending.test_conversation_outbox import box_of
 from tests.jobworker.worker_harness import BUTTON_SOON, Room, a_send, lead
 from tests.waiting import eventually
 
@@ -100,21 +92,6 @@ def a_document(name: str = "01E", **changed: Any) -> Document:
     return make_document(event, channel="main", accept_time=NOW)
 
 
-@pytest.mark.parametrize(
-    ("document", "offered"),
-    [
-        (a_document(), True),
-        (a_document(source={"type": "group", "groupId": "C1", "userId": USER}), True),
-        (a_document(source={"type": "room", "roomId": "R1"}), True),
-        (a_document(mode="standby"), False),
-        (a_document(replyToken=None), False),
-        (a_document("no.field"), False),
-    ],
-)
-def test_it_is_for_events_that_can_be_replied_to(document: Document, offered: bool) -> None:
-    assert may_be_offered(document) is offered
-
-
 # The decision of the event.
 
 
@@ -130,23 +107,8 @@ def a_reply(name: str = "01E") -> Document:
     ).as_document()
 
 
-def a_push() -> Document:
-    return a_send(id="01E/1", event_id="01E", at=NOW).as_document()
-
-
 def as_waiting(reply: Document) -> Document:
     return {"state": "waiting", "at": NOW, "send": {**reply, "token": None, "tokenFrom": None}}
-
-
-def test_without_a_proof_that_it_is_shown_the_reply_is_sent_anyway() -> None:
-    decision = Decision({}, [a_reply()])
-    assert kept(decision, a_document(), ButtonShown.NO, now=NOW) is decision
-    refused = kept(decision, a_document(), ButtonShown.REFUSED, now=NOW)
-    assert refused == Decision({}, [a_reply()], None, ["answers.01E"])
-    unknown = kept(decision, a_document(), ButtonShown.UNKNOWN, now=NOW)
-    taken = {"answers.01E": {"state": "taken", "at": NOW, "by": None}}
-    # A button that LINE did show has used its token.
-    assert unknown == Decision(taken, [{**a_reply(), "token": None}])
 
 
 # The decision of a tap.
@@ -194,25 +156,6 @@ def test_a_tap_for_an_answer_that_is_not_there_gets_a_sentence(answers: Any) -> 
     # It is worth no push.
     assert (effect["token"], effect["until"]) == ("fresh", NOW + TOKEN_LIFE)
     assert found.changes == {}
-
-
-# The answer in the outbox, by its rules.
-
-
-def an_answer(*, good: bool = True, **more: Any) -> Send:
-    """An answer requested by a tap; its token is valid, or not."""
-    since = OUTBOX_NOW if good else OUTBOX_NOW - TOKEN_LIFE
-    return outbox_reply(id="answer", answer_to="01E", token="fresh", token_from=since, **more)
-
-
-@pytest.mark.parametrize("budget", [NO_LIMIT, Budget(LateReplies(), is_closed=True)])
-def test_an_answer_whose_token_has_ended_is_put_back_and_costs_nothing(budget: Budget) -> None:
-    box = box_of(an_answer(good=False), outbox_push())
-    assert box.plan(0.0, lambda path: 0.0, budget) == PutBack("place 0")
-
-
-def test_an_answer_travels_to_no_other_user() -> None:
-    assert not box_of(an_answer(good=False, may_be_late=True)).may_share(0.0)
 
 
 # The whole worker, against linesim.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 from jobworker.bot.talk import Talk
-from jobworker.line.client import LineClient
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from linedesk.operate.text import known
@@ -49,38 +47,6 @@ def pushing_bot() -> Bot:
 
 def texts(sim: Sim, chat: Any) -> list[str | None]:
     return [bubble.text for bubble in sim.answers(chat)]
-
-
-def refuse_once(sim: Sim) -> None:
-    """LINE refuses the next push permanently, and would accept it from then on."""
-    sim.answer_next("push", 400, {"message": "The request body has 1 error(s)"})
-
-
-def test_a_refusal_while_the_process_stops_is_a_letter_before_it_ends(
-    database: Any, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise the next process treats the refused try as one of unknown outcome."""
-    user = sim.add_user("花子")
-    refuse_once(sim)
-    post = LineClient.post
-    stopped = threading.Event()
-
-    def then_stop(self: LineClient, path: str, *args: Any, **more: Any) -> Any:
-        answer = post(self, path, *args, **more)
-        if path.endswith("/push"):
-            desk.desk.stop()
-            desk.pool.stop()
-            stopped.set()
-        return answer
-
-    monkeypatch.setattr(LineClient, "post", then_stop)
-    with Room(database, sim, pushing_bot()) as desk:
-        desk.says(user, "?")
-        assert stopped.wait(5)
-    assert desk.effects() == []
-    assert [explained(one) for one in desk.letters()] == [
-        "LINE refused it with 400: The request body has 1 error(s)"
-    ]
 
 
 def fill(conversations: Any, id_: str, *, left: int) -> None:

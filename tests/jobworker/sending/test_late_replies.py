@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from linebot.v3.webhooks import MessageEvent
 
 import linesim
 from jobworker.bot.talk import Talk
@@ -91,21 +90,6 @@ def test_late_answers_cost_a_conversation_so_many_calls_a_day_and_no_more(
     second.says(hanako, "!")
     second.until_quiet()
     assert texts(sim, hanako) == [*arrived, "!"]
-
-
-def test_answers_of_a_slow_handler_are_sent_however_many_and_late(room: Rooms, sim: Sim) -> None:
-    bot = Bot()
-
-    @bot.add(MessageEvent, limit=120.0)
-    def handler(event: Any, talk: Talk) -> None:
-        talk.reply(event.message.text)
-
-    desk = room(bot, send_limits=replace(SHORT_PAUSES, late_replies_a_day=0))
-    user = sim.add_user("花子")
-    write_late(desk, sim, user, 7)
-    desk.until_quiet()
-    assert texts(sim, user) == [str(number) for number in range(7)]
-    assert desk.letters() == []
 
 
 def test_a_push_whose_time_is_over_is_not_sent_and_what_is_behind_it_is(

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,16 +24,13 @@ from jobworker.line import client as line_client
 from jobworker.record.conversations import FIRST_NUMBER, ConversationStore
 from jobworker.sending import conversation_outbox, outbox, outcomes, sender
 from jobworker.sending.conversation_outbox import SendLimits
-from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
-from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import WITH_OUTBOX, place_of
 from linesim import HandClock, Sim
 from tests.jobworker.worker_harness import CHANNEL, Room, a_send
-from tests.waiting import eventually
 
 Rooms = Callable[..., Room]
 Dies = Callable[..., None]
@@ -185,43 +181,6 @@ def test_a_permanent_refusal_of_line_is_a_dead_letter(
         # It shows a replay whether LINE may have had it.
         assert ("triedAt" in letter["effect"]) is (earlier is not None)
         assert texts(sim, user) == (["はい"] if earlier else [])
-
-
-def test_without_a_connection_it_waits_and_then_arrives_as_a_reply(
-    database: Any, sim: Sim, caplog: pytest.LogCaptureFixture
-) -> None:
-    port, may_call = free_port(), threading.Event()
-    absent: Any = SimpleNamespace(url=f"http://127.0.0.1:{port}", token=sim.token)
-    user = sim.add_user("花子")
-    event = sim.drafts.text(user, "?")
-    with Room(database, absent, sending_bot("reply"), lease_is_fresh=may_call.is_set) as desk:
-        may_call.set()
-        desk.put(event)
-        eventually(lambda: "answer=NotSent" in caplog.text)
-        # Not again before LINE, when it is there, knows the token.
-        may_call.clear()
-        with linesim.running(port=port, token=sim.token) as there:
-            there.add_user("花子", user_id=user.user_id)
-            there.deliver(event)
-            may_call.set()
-            desk.until_quiet()
-            assert texts(there, user.user_id) == ["はい"]
-            assert {call.endpoint for call in there.calls} == {"reply"}
-
-
-def test_a_reply_whose_token_line_no_longer_takes_arrives_as_a_push(database: Any) -> None:
-    clock = HandClock()
-    with linesim.running(rate_limits=False, clock=clock) as sim:
-        user = sim.add_user("花子")
-        with Room(database, sim, sending_bot("reply")) as desk:
-            event = sim.drafts.text(user, "?")
-            sim.deliver(event)
-            clock.advance(61)
-            desk.put(event)
-            desk.until_quiet()
-        assert texts(sim, user) == ["はい"]
-        assert [call.endpoint for call in sim.calls] == ["reply", "push"]
-        assert sim.calls[1].retry_key is not None
 
 
 # The machine's clock is set back between two tries.
@@ -442,58 +401,6 @@ def test_a_successor_brings_it_home_once(
     assert desk.letters() == []
 
 
-@pytest.mark.parametrize(
-    ("reply_unknown", "seen", "accepted"),
-    [
-        (ReplyUnknown.PUSH, ["こんにちは"], False),
-        (ReplyUnknown.DROP, [], False),
-        # The one exception of G5: it had arrived, and nothing can prove it.
-        (ReplyUnknown.PUSH, ["こんにちは", "こんにちは"], True),
-        (ReplyUnknown.DROP, ["こんにちは"], True),
-    ],
-)
-def test_a_reply_of_unknown_outcome_past_its_minute_follows_the_setting(
-    database: Any,
-    sim: Sim,
-    retry_key: str,
-    reply_unknown: ReplyUnknown,
-    seen: list[str],
-    accepted: bool,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    user = sim.add_user("花子")
-    long_ago = datetime.now(UTC) - timedelta(seconds=90)
-    send = a_reply(sim, user, retry_key)
-    if accepted:
-        call_line(sim, send, SendMethod.REPLY)
-    else:
-        send = replace(send, token="0" * 32)
-    old = replace(send, token_from=long_ago, at=long_ago)
-    leave(database, sim, Left(old, REPLY, called_at=long_ago), user.user_id)
-    with Room(database, sim, Bot(), epoch=2, reply_unknown=reply_unknown) as desk:
-        desk.until_quiet()
-        assert desk.letters() == []
-        assert desk.figures()["unprovedReplies"] == 1
-    assert texts(sim, user) == seen
-    assert "not provable" in caplog.text
-
-
-def test_a_push_tried_a_day_ago_is_given_up_and_never_sent(
-    database: Any, room: Rooms, sim: Sim
-) -> None:
-    user = sim.add_user("花子")
-    yesterday = datetime.now(UTC) - timedelta(hours=23, minutes=1)
-    send = a_send(to=user.user_id, at=yesterday)
-    leave(database, sim, Left(send, PUSH, called_at=yesterday), user.user_id)
-    before = len(sim.calls)
-    desk = room(Bot(), epoch=2)
-    desk.until_quiet()
-    assert (len(sim.calls), texts(sim, user)) == (before, [])
-    (letter,) = desk.letters()
-    assert (letter["_id"], explained(letter)) == (send.id, "outcome unknown for 23 hours")
-    assert letter["effect"]["triedAt"] is not None, "a replay has to ask"
-
-
 # Real processes, killed for real.
 
 
@@ -569,34 +476,3 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
     desk.until_quiet()
     assert took < 3
     assert texts(sim, slow) == ["はい", "はい"]
-
-
-def test_a_message_on_which_line_always_fails_ends_as_a_dead_letter(room: Rooms, sim: Sim) -> None:
-    limits = SendLimits(first_pause_seconds=0.01, most_unanswered=4)
-    user = sim.add_user("花子")
-    sim.answer_next("push", 500, times=3)
-    sim.answer_next("push", 429)
-    sim.answer_next("push", 500)
-    desk = room(sending_bot("push"), send_limits=limits, line=SHORT)
-    desk.says(user, "?")
-    desk.until_quiet()
-    (letter,) = desk.letters()
-    # A definite refusal is no failed try, and there may be any number of them.
-    assert (explained(letter), letter["attempts"]) == ("no verdict of LINE's in 4 tries", 5)
-    assert letter["effect"]["triedAt"] is not None
-    assert texts(sim, user) == []
-
-
-def test_a_send_that_line_never_had_waits_three_days_and_no_longer(
-    database: Any, room: Rooms, sim: Sim
-) -> None:
-    young, old = sim.add_user("花子"), sim.add_user("太郎")
-    for user, age in ((young, timedelta(days=2, hours=23)), (old, timedelta(days=3, seconds=1))):
-        send = a_send(id=user.user_id, to=user.user_id, at=datetime.now(UTC) - age)
-        leave(database, sim, Left(send), user.user_id)
-    desk = room(Bot(), epoch=2)
-    desk.until_quiet()
-    assert (texts(sim, young), texts(sim, old)) == (["こんにちは"], [])
-    (letter,) = desk.letters()
-    assert (letter["_id"], explained(letter)) == (old.user_id, "not sent within 3 days")
-    assert letter["attempts"] == 0

@@ -49,7 +49,9 @@ AGAIN, SENT, DEAD, DROPPED = (
     SendVerdict.DEAD,
     SendVerdict.DROPPED,
 )
-REPLY, PUSH, MANY = SendMethod.REPLY, SendMethod.PUSH, SendMethod.MULTICAST
+
+
+REPLY, PUSH = SendMethod.REPLY, SendMethod.PUSH
 
 
 def called(
