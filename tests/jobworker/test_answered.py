@@ -4,7 +4,6 @@ once.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,12 +15,9 @@ from jobworker.record.conversations import ConversationStore, Recorded, Recordin
 from jobworker.sending import sender
 from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
-from linedesk.setup.collections import create_collections
-from linedesk.store.collections import MEGABYTE
 from linedesk.store.errors import StoreUnavailable
-from linesim import HandClock, Sim
-from tests.jobworker.worker_harness import Room
-from tests.linedesk.store.lagging import lagging_set
+from linesim import HandClock
+from tests.jobworker.worker_harness import Room, texts
 from tests.waiting import eventually
 
 
@@ -35,10 +31,6 @@ def counter() -> Bot:
         talk.reply(str(talk.data["count"]))
 
     return bot
-
-
-def texts(sim: Sim, user: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(user)]
 
 
 def all_answered_once(room: Room, users: Sequence[Any], messages: int) -> None:
@@ -92,21 +84,3 @@ def test_a_call_stored_with_a_record_of_unknown_outcome_was_not_made(
         assert late
         assert [call.endpoint for call in sim.calls] == ["reply", "push"]
         assert texts(sim, user) == ["1"]
-
-
-@pytest.mark.long
-@pytest.mark.timeout(240)
-def test_an_election_amid_answers_loses_nothing_and_repeats_nothing(
-    mongod: object, request: pytest.FixtureRequest, sim: Sim
-) -> None:
-    lagging = lagging_set(request.config)
-    database = lagging.client[f"test_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    users = [sim.add_user(f"{n}") for n in range(20)]
-    with lagging.electing(), Room(database, sim, counter()) as room:
-        for user in users * 10:
-            room.says(user, "?")
-        eventually(lambda: sum(len(texts(sim, user)) for user in users) > 30)
-        lagging.step_down()
-        all_answered_once(room, users, 10)
-    lagging.client.drop_database(database.name)

@@ -16,18 +16,13 @@ from linedesk.operate.dead_letters import explained
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import Document
 from linesim import Sim
-from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.jobworker.worker_harness import CHANNEL, Room, Rooms, texts
 from tests.rows import rows_of
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 # Longer than any test lasts: such a gathering ends only by the documents behind it, or their
 # number.
 LONG = 30.0
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 class Gatherer:

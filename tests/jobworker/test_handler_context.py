@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from dispatcher.conversations.mailbox import GiveUp, Run
 from jobworker.bot.talk import Talk
-from jobworker.errors import GateClosed
-from linedesk import Bot
 from linedesk.store.records import letters
 from linedesk.store.records.letters import Cause
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, Rooms, a_bot, texts
 from tests.waiting import eventually
-
-Rooms = Callable[..., Room]
-
-
-def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
-    bot = Bot()
-    bot.default()(handler)
-    return bot
-
-
-def text_of(talk: Talk) -> str:
-    return str(talk.raw["message"]["text"])
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 def abandon(desk: Room) -> int:
@@ -44,60 +23,6 @@ def abandon(desk: Room) -> int:
         wait = desk.desk.did_not_return(thread.work.job, thread.stack)
         desk.pool.wait(thread.work.job, wait)
     return len(lost)
-
-
-class Hanging:
-    """A handler that hangs on one text in this many runs, and the result of each run."""
-
-    def __init__(self, times: int, after: Callable[[Talk], None] = lambda talk: None) -> None:
-        self.go_on = threading.Event()
-        self.returned: list[object] = []
-        self.runs = 0
-        self._times = times
-        self._after = after
-
-    def __call__(self, event: Any, talk: Talk) -> None:
-        if text_of(talk) == "hang":
-            self.runs += 1
-            if self.runs <= self._times:
-                self._hang(talk)
-        talk.reply(text_of(talk))
-
-    def _hang(self, talk: Talk) -> None:
-        assert self.go_on.wait(30)
-        try:
-            self._after(talk)
-        except Exception as error:
-            self.returned.append(error)
-            raise
-        self.returned.append(None)
-
-
-@pytest.mark.parametrize("before", [True, False], ids=["api kept", "api asked for"])
-def test_an_abandoned_handler_may_not_call_line(room: Rooms, sim: Sim, before: bool) -> None:
-    user = sim.add_user("花子")
-    kept: list[Any] = []
-
-    def call(talk: Talk) -> None:
-        (kept[0] if before else talk.api).get_profile(user.user_id)
-
-    hanging = Hanging(1, after=call)
-
-    def handler(event: Any, talk: Talk) -> None:
-        kept.append(talk.api)
-        hanging(event, talk)
-
-    desk = room(a_bot(handler))
-    desk.says(user, "hang")
-    eventually(lambda: hanging.runs == 1)
-    assert abandon(desk) == 1
-    desk.until_quiet()
-    calls = len(sim.calls)
-    hanging.go_on.set()
-    (error,) = eventually(lambda: hanging.returned)
-    assert isinstance(error, GateClosed)
-    assert len(sim.calls) == calls
-    assert texts(sim, user) == ["hang"]
 
 
 def test_an_abandoned_handler_s_decision_beside_the_next_run_is_discarded(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,11 +13,10 @@ from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linedesk.operate.text import known
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Rooms
 from tests.rows import rows_of
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 REPLY = "/v2/bot/message/reply"
 SECRET_WORDS = "秘密の言葉"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,13 +9,11 @@ import pytest
 from jobworker import turn
 from jobworker.errors import GateClosed, LineAway
 from jobworker.sending.conversation_outbox import SendLimits
-from linedesk import Bot, Talk
+from linedesk import Talk
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, Rooms, a_bot
 from tests.waiting import eventually
-
-Rooms = Callable[..., Room]
 
 
 @pytest.fixture(autouse=True)
@@ -54,12 +51,6 @@ def test_a_full_outbox_is_the_reason(room: Rooms, sim: Sim) -> None:
     desk.until_decided()
     desk.says(user, "二")
     assert reason_of(desk) == {"code": "outbox_full"}
-
-
-def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
-    bot = Bot()
-    bot.default()(handler)
-    return bot
 
 
 def reason_of(desk: Room) -> Any:

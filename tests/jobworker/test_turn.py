@@ -29,25 +29,23 @@ from linedesk.store.documents import make_document
 from linedesk.store.errors import AccessRefused
 from linesim import Sim
 from linesim.model.events import standby
-from tests.jobworker.worker_harness import CHANNEL, SHORT_RETRIES, Room, a_send, outbound
+from tests.jobworker.worker_harness import (
+    CHANNEL,
+    SHORT_RETRIES,
+    Room,
+    Rooms,
+    a_bot,
+    a_send,
+    outbound,
+    texts,
+)
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 SHORT_OUTAGE = replace(SHORT_RETRIES, store_pause_seconds=0.02)
 
 
 def echo(talk: Talk) -> None:
     talk.reply(f"「{talk.raw['message']['text']}」")
-
-
-def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
-    bot = Bot()
-    bot.default()(handler)
-    return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 def test_a_decision_on_an_older_state_is_made_again(room: Rooms, sim: Sim) -> None:

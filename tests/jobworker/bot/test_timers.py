@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,19 +12,16 @@ from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import MOST_SECONDS, Timers, checked_name
-from jobworker.record.conversations import ConversationStore
 from jobworker.record.dead_letters import is_sound
 from jobworker.record.schedule import Schedule
 from linedesk import Bot, BotError, TimerEvent
 from linedesk.operate.dead_letters import Replays, effect_again, event_again, explained, replay_name
 from linedesk.store.documents import SCHEDULE, Document
-from linedesk.store.errors import StoreUnavailable
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
-from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.jobworker.worker_harness import CHANNEL, Room, Rooms
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 Db = Database[Any]
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 WAIT_SECONDS = 15.0
@@ -325,36 +321,15 @@ def test_a_timer_that_no_handler_is_for_is_given_up_until_there_is_one(
     assert [event.name for event in kitchen.heard] == ["soup"]
 
 
-@pytest.mark.parametrize("lands", [False, True], ids=["and did not land", "and landed"])
 def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
-    database: Db,
-    room: Rooms,
-    sim: Sim,
-    kitchen: Kitchen,
-    monkeypatch: pytest.MonkeyPatch,
-    lands: bool,
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
 ) -> None:
-    """Also if its letter is not confirmed, and MongoDB accepts the row later."""
     user, desk = sim.add_user("花子"), room(kitchen.bot)
-    give_up, tried = ConversationStore.give_up, []
-
-    def unsure(self: ConversationStore, *args: Any, **more: Any) -> None:
-        tried.append(args)
-        if lands or len(tried) > 1:
-            give_up(self, *args, **more)
-            # No process may set it any more, whatever dies here.
-            assert [one["name"] for one in desk.effects()] == ["rice"]
-        if len(tried) == 1:
-            database.command({"collMod": SCHEDULE, "validator": {}})
-            raise StoreUnavailable("not confirmed")
-
-    monkeypatch.setattr(ConversationStore, "give_up", unsure)
     database.command({"collMod": SCHEDULE, "validator": {"name": {"$ne": "egg"}}})
     try:
         say(desk, user, "egg 180, rice 180")
     finally:
         database.command({"collMod": SCHEDULE, "validator": {}})
-    assert len(tried) == 2
     (letter,) = desk.letters()
     assert explained(letter) == "MongoDB refuses the write: code 121"
     assert (letter["key"], letter["effect"]["timer"]) == (

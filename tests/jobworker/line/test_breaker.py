@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,10 +16,8 @@ from jobworker.line.client import LineClient
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Rooms, echo, texts
 from tests.waiting import eventually
-
-Rooms = Callable[..., Room]
 
 
 class Now:
@@ -102,20 +99,6 @@ SHORT = {
 }
 
 
-def a_bot(way: str = "push") -> Bot:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        getattr(talk, way)("はい")
-
-    return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
-
-
 @pytest.mark.parametrize("accept", [False, True], ids=["not accepted", "accepted"])
 @pytest.mark.parametrize("way", ["push", "reply"])
 def test_an_outage_burns_nothing_and_all_arrive_once_after_it(
@@ -124,7 +107,7 @@ def test_an_outage_burns_nothing_and_all_arrive_once_after_it(
     users = [sim.add_user(f"客{n}") for n in range(30)]
     sim.answer_next(way, 503, times=10, accept=accept)
     before = len(sim.calls)
-    desk = room(a_bot(way), line=SHORT)
+    desk = room(echo(way, "はい"), line=SHORT)
     for user in users:
         desk.says(user, "?")
     eventually(lambda: desk.desk.gate.breaker.state is not BreakerState.CLOSED)
@@ -141,7 +124,7 @@ def test_while_it_is_open_only_probes_go_out_and_no_thread_waits(room: Rooms, si
     )
     users = [sim.add_user(f"客{n}") for n in range(50)]
     sim.answer_next("push", 500, times=1000)
-    desk = room(a_bot(), line=long)
+    desk = room(echo("push", "はい"), line=long)
     for user in users[:20]:
         desk.says(user, "?")
     eventually(lambda: desk.desk.gate.breaker.state is BreakerState.OPEN)
@@ -172,7 +155,7 @@ def test_a_message_on_which_line_always_fails_does_not_keep_it_open(
         return post(client, path, body, **more)
 
     monkeypatch.setattr(LineClient, "post", call)
-    desk = room(a_bot(), send_limits=limits, line=SHORT)
+    desk = room(echo("push", "はい"), send_limits=limits, line=SHORT)
     with desk.desk.gate.turn():
         desk.says(ill, "?")
         desk.until_decided()
@@ -191,7 +174,7 @@ def test_a_refused_token_stops_the_channel_and_burns_nothing(
     users = [sim.add_user(f"客{n}") for n in range(20)]
     sim.answer_next("reply", 401, times=4)
     before = len(sim.calls)
-    desk = room(a_bot("reply"), line=SHORT)
+    desk = room(echo("reply", "はい"), line=SHORT)
     for user in users:
         desk.says(user, "?")
     desk.until_quiet()
@@ -206,7 +189,7 @@ def test_a_refused_token_stops_the_channel_and_burns_nothing(
 
 
 def test_a_handler_s_own_call_while_it_is_open_costs_it_no_try(room: Rooms, sim: Sim) -> None:
-    limits = {f"{BREAKER}.UNAUTHORIZED_PAUSE_SECONDS": 1.5}
+    limits = {f"{BREAKER}.UNAUTHORIZED_PAUSE_SECONDS": 0.5}
     runs: list[str] = []
     bot = Bot()
 

@@ -14,21 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from linebot.v3.messaging import MessagingApi
 from pymongo.database import Database
 from urllib3.util.ssl_ import create_urllib3_context
 
 from jobworker.errors import NotSent, OutcomeUnknown
 from jobworker.line import client as client_module
 from jobworker.line import deadline
-from jobworker.line.breaker import Breaker
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
 from jobworker.line.rate_limits import RateLimits
-from jobworker.sdk.gated_client import GatedApiClient
-from tests.rows import rows_of
 
 TOKEN = "a-very-secret-channel-access-token"
 PUSH = "/v2/bot/message/push"
@@ -332,24 +328,3 @@ def test_a_retry_after_is_read_where_it_is_a_number(
 
 
 # The SDK's own client, for handlers that read.
-
-
-def _gated(
-    url: str, calls: CallLog, *, breaker: Breaker | None = None, **more: Any
-) -> GatedApiClient:
-    host = host_of(url)
-    if breaker is not None:
-        host.gate.breaker = breaker
-    return GatedApiClient(host, TOKEN, calls=calls, connections=4, rate_limits=RateLimits(), **more)
-
-
-def test_the_sdk_waits_no_longer_than_a_call_may_take(
-    wire: Any, calls: CallLog, database: Database[Any]
-) -> None:
-    api = MessagingApi(_gated(wire(lambda connection: None).url, calls, limit_seconds=0.2))
-    started = time.monotonic()
-    with pytest.raises(Exception, match=r"[Tt]imed out|time-out"):
-        api.get_profile("U1")
-    assert time.monotonic() - started < 2
-    calls.write()
-    assert [row["status"] for row in rows_of(database.calls)] == [None]

@@ -18,22 +18,18 @@ import pytest
 from linebot.v3.messaging import ApiClient as SdkApiClient
 
 import linesim
-from jobworker.bot.talk import Talk
 from jobworker.line import gate
 from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.client import LineClient
 from jobworker.line.gate_order import Standing, Ticket
-from linedesk import Bot
 from linedesk.store.records.calls import TurnClass
 from linesim import Sim
 from tests.jobworker.line.test_breaker import SHORT
 from tests.jobworker.line.test_gate import Hand
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Rooms, echo, texts
 from tests.rows import rows_of
 from tests.waiting import eventually
-
-Rooms = Callable[..., Room]
 
 # By hand: a call ends when the test says so.
 
@@ -140,20 +136,6 @@ def test_a_thread_that_was_called_for_as_line_went_away_serves_after_the_pause()
 # With real threads, against the simulator.
 
 
-def a_bot(way: str = "reply") -> Bot:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        getattr(talk, way)(talk.raw["message"]["text"])
-
-    return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
-
-
 def together(calls: list[Any]) -> int:
     """How many of them were under way at the same time, at most."""
     starts = [(call.started, 1) for call in calls]
@@ -170,7 +152,7 @@ def slow_sim() -> Iterator[Sim]:
 
 def test_by_default_calls_still_never_overlap(room: Rooms, slow_sim: Sim) -> None:
     users = [slow_sim.add_user(f"客{n}") for n in range(8)]
-    desk = room(a_bot(), sim=slow_sim, threads=8)
+    desk = room(echo(), sim=slow_sim, threads=8)
     for user in users:
         desk.says(user, "はい")
     desk.until_quiet()
@@ -219,7 +201,7 @@ def test_a_hiccup_of_many_calls_is_one_failure(
     """Twenty calls fail together: five open it, and fifteen more would double the pause each."""
     made = answered_together(monkeypatch, LineAnswer(503), count=20)
     users = [sim.add_user(f"客{n}") for n in range(40)]
-    desk = room(a_bot(way), threads=24, line={"concurrency": 20, **SHORT})
+    desk = room(echo(way), threads=24, line={"concurrency": 20, **SHORT})
     holds = holds_of(desk.desk.gate.breaker, monkeypatch)
     for user in users:
         desk.says(user, "はい")
@@ -250,7 +232,7 @@ def test_sdk_calls_that_end_at_the_same_moment_each_note_their_own_answer(
         barrier.wait(10)
 
     monkeypatch.setattr(SdkApiClient, "call_api", call_api)
-    desk = room(a_bot(), threads=8, line={"concurrency": 2})
+    desk = room(echo(), threads=8, line={"concurrency": 2})
     api = desk.desk.line.sdk.api
     threads = [
         threading.Thread(target=partial(api.call_api, "/v2/bot/info", "GET", status=status))

@@ -19,7 +19,7 @@ from jobworker.line import deadline
 from jobworker.line.deadline import make_timed, within
 
 Act = Callable[[socket.socket, threading.Event], None]
-SECONDS = 0.4
+SECONDS = 0.2
 
 
 @pytest.fixture(params=["http", "https"])

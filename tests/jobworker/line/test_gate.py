@@ -20,7 +20,7 @@ from dispatcher.conversations.mailbox import JobResult
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
-from jobworker.errors import GateClosed, LineAway
+from jobworker.errors import LineAway
 from jobworker.line import gate as gate_module
 from jobworker.line import side_call
 from jobworker.line.gate import Gate
@@ -326,29 +326,6 @@ def test_never_more_calls_at_once_than_may_be_and_never_too_close(
     assert line.together == 3
     starts.sort()
     assert min(b - a for a, b in itertools.pairwise(starts)) >= interval_seconds
-
-
-def test_closing_releases_the_threads_that_wait(real: Callable[..., Real]) -> None:
-    room = real(3600.0)
-    refused: list[str] = []
-
-    def on_a_thread() -> None:
-        try:
-            with room.gate.turn():
-                pass
-        except GateClosed:
-            refused.append("refused")
-
-    with room.gate.turn():
-        threads = [threading.Thread(target=on_a_thread) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        eventually(lambda: room.gate.waiting == 4)
-    # One of them may already hold the gate and wait for the interval.
-    room.gate.close()
-    for thread in threads:
-        thread.join(5)
-    assert refused == ["refused"] * 4
 
 
 def test_a_thread_that_is_sent_away_as_it_gives_up_does_not_call(

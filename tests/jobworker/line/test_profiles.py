@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -19,10 +18,9 @@ from linedesk.operate.find import by_name, find_conversation
 from linedesk.store.documents import make_document
 from linesim import Sim
 from tests.dispatcher.faults import failing
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, Rooms, texts
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 PROFILES = "jobworker.line.profiles"
 SHORT = {
     "jobworker.line.breaker.UNAUTHORIZED_PAUSE_SECONDS": 0.01,
@@ -60,10 +58,6 @@ def room(room: Rooms) -> Rooms:
     return partial(room, line=SHORT)
 
 
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
-
-
 def fetched(sim: Sim, user: Any) -> int:
     return len([call for call in sim.calls if user.user_id in call.path])
 
@@ -84,24 +78,6 @@ def test_a_profile_is_fetched_once_a_day(room: Rooms, sim: Sim, named: Bot) -> N
     desk.says(user, "?")
     desk.until_quiet()
     assert fetched(sim, user) == 2
-
-
-@pytest.mark.parametrize("kind", ["group", "room"])
-def test_in_a_group_it_is_the_member_s_profile(
-    room: Rooms, sim: Sim, named: Bot, kind: Any
-) -> None:
-    users = [sim.add_user(name, friend=False) for name in ("花子", "太郎")]
-    group = sim.add_group("仲間", users, kind=kind)
-    desk = room(named)
-    for user in (*users, users[0]):
-        desk.says(user, "?", chat=group)
-    desk.until_quiet()
-    assert texts(sim, group) == ["花子", "太郎", "花子"]
-    assert [fetched(sim, user) for user in users] == [1, 1]
-    assert len(sim.calls_to(f"{kind}_member")) >= 2
-    found = desk.conversation(group.chat_id)
-    assert {name["displayName"] for name in found["members"].values()} == {"花子", "太郎"}
-    assert (found["kind"], found["profile"]) == (kind, None)
 
 
 def test_a_key_that_waits_for_a_profile_holds_no_thread(room: Rooms, sim: Sim) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -31,14 +31,12 @@ from jobworker.record.conversations import (
 from jobworker.record.dead_letters import change_of
 from jobworker.record.record import APPLIED
 from linedesk import Bot
-from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import EmbeddedMongod
-from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE
+from linedesk.store.client import Client
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import effects_of, place_of
 from linesim import Sim
+from tests.dispatcher.faults import failing
 from tests.jobworker.worker_harness import Room, a_send, lead
 from tests.waiting import eventually
 
@@ -152,47 +150,7 @@ def test_a_record_and_its_letters_are_one(database: Db, mine: ConversationStore)
     assert [row["_id"] for row in database.deadletters.find()] == ["E1"]
 
 
-def test_no_late_write_recreates_a_removed_effect(database: Db, mine: ConversationStore) -> None:
-    (place,) = places(record(mine, document(), deciding("E1/0")))
-    mine.remove("main/U1", place)
-    mine.give_up("main/U1", [place], [change_of({"id": "E1/0"})], ends_call=False)
-    mine.end_call("main/U1", used_up=[place])
-    mine.put_back("main/U1", place, "E1", {})
-    assert stored(database)["outbox"] == {}
-
-
 # A record of unknown outcome, on a mongod that fails on request.
-
-
-@pytest.fixture(scope="module")
-def breakable(tmp_path_factory: pytest.TempPathFactory, mongod: object) -> Iterator[Client]:
-    folder = tmp_path_factory.mktemp("breakable")
-    extra = ["--setParameter", "enableTestCommands=1", "--oplogSize", "100"]
-    with (
-        EmbeddedMongod(folder, extra=extra) as server,
-        connect(server.uri, app_name="breakable") as client,
-    ):
-        create_collections(client["line_bot"], capped_bytes=MEGABYTE)
-        yield client
-
-
-@pytest.fixture
-def broken_database(breakable: Client) -> Iterator[Db]:
-    database = breakable["line_bot"]
-    yield database
-    fail(breakable, "off")
-    for name in ("conversations", "deadletters", "schedule", "progress"):
-        database[name].delete_many({})
-
-
-def fail(client: Client, mode: Any, *commands: str, **data: Any) -> None:
-    client.admin.command(
-        {
-            "configureFailPoint": "failCommand",
-            "mode": mode,
-            **({"data": {"failCommands": list(commands), **data}} if commands else {}),
-        }
-    )
 
 
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -200,16 +158,14 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "commitTransaction",
         {"writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}},
     ),
-    "made or not, the connection broken": ("commitTransaction", {"closeConnection": True}),
     "not made, the connection broken": ("update", {"closeConnection": True}),
     "not made, no longer primary": ("update", {"errorCode": 10107}),
-    "not made, interrupted": ("update", {"errorCode": 11601}),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
-    breakable: Client, broken_database: Db, sim: Sim, fault: tuple[str, dict[str, Any]]
+    client: Client, database: Db, sim: Sim, fault: tuple[str, dict[str, Any]]
 ) -> None:
     command, how = fault
     bot, user, runs = Bot(), sim.add_user("花子"), list[str]()
@@ -221,15 +177,15 @@ def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
         talk.after(60, talk.state or "egg")
         talk.state = f"{talk.state or ''}x"
 
-    with Room(broken_database, sim, bot) as room:
+    with Room(database, sim, bot) as room:
         # The driver itself repeats a commit once, so one failure would not be seen.
-        fail(breakable, {"times": 4}, command, **how)
-        room.says(user, "一")
-        room.until_quiet()
+        with failing(client, [command], times=4, **how):
+            room.says(user, "一")
+            room.until_quiet()
         room.says(user, "二")
         room.until_quiet()
         found = room.conversation(user.user_id)
-        rows = {row["name"]: (row["n"], row["setBy"]) for row in broken_database.schedule.find()}
+        rows = {row["name"]: (row["n"], row["setBy"]) for row in database.schedule.find()}
     assert len(runs) == 2
     assert [bubble.text for bubble in sim.answers(user)] == ["はい", "はい"]
     assert (found["n"], found["state"], len(found["applied"])) == (2, "xx", 2)

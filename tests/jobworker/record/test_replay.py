@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
 from jobworker.record.dead_letters import anew
-from linedesk import Bot
 from linedesk.operate.dead_letters import Replays, effect_again, event_again, explained, replay_name
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import unproved_try
 from linesim import Sim
-from tests.jobworker.worker_harness import Room, a_send
+from tests.jobworker.worker_harness import Room, Rooms, a_bot, a_send, texts
 
-Rooms = Callable[..., Room]
 NOW = datetime.now(UTC)
 
 
@@ -41,16 +37,6 @@ def test_a_try_that_cannot_be_proved_needs_force(unknown: Send) -> None:
 
 
 # On the real worker.
-
-
-def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
-    bot = Bot()
-    bot.default()(handler)
-    return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 def given_up_by(desk: Room, sim: Sim, user: Any) -> Document:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,19 +14,7 @@ from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
-
-Rooms = Callable[..., Room]
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
-
-
-def a_bot(handler: Callable[[Any, Talk], None], **more: Any) -> Bot:
-    bot = Bot(**more)
-    bot.default()(handler)
-    return bot
+from tests.jobworker.worker_harness import Rooms, a_bot, texts
 
 
 def said(talk: Talk) -> str:

@@ -34,18 +34,13 @@ from linedesk.settings.errors import SettingsError
 from linesim import Sim
 from linesim.model.world import Bubble
 from tests.jobworker.test_handler_context import abandon
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, Rooms, texts
 from tests.rows import rows_of
 from tests.sdk_bots import echo, kitchensink
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 HOW_TO = Path(__file__).parents[3] / "docs/how-to"
 MIGRATE = HOW_TO / "move-a-bot.md"
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 def answer_to(desk: Room, sim: Sim, user: Any, text: str, **more: Any) -> Bubble:
@@ -293,30 +288,6 @@ def test_a_handler_that_is_abandoned_between_turn_and_send_sends_nothing() -> No
     assert [next(running), next(running)] == [False, False]
     with pytest.raises(Exception, match="did not return in time"):
         next(running)
-
-
-def test_a_refused_turn_that_the_handler_swallows_is_not_the_end_of_its_event(
-    room: Rooms, sim: Sim
-) -> None:
-    """While LINE is away the bot hides the error, as is common around calls; its reply comes
-    later.
-    """
-    user, runs = sim.add_user("花子"), []
-
-    def handler(event: Any) -> None:
-        runs.append(1)
-        try:
-            reply(event, "はい")
-        except GateClosed:
-            desk.desk.gate.breaker.answered()
-
-    desk = room(handler_of(handler))
-    desk.desk.gate.breaker.unauthorized()
-    desk.says(user, "?")
-    eventually(lambda: texts(sim, user) == ["はい"])
-    desk.until_decided()
-    assert len(runs) == 2
-    assert desk.letters() == []
 
 
 @pytest.mark.parametrize(

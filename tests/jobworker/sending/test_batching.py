@@ -44,7 +44,7 @@ from tests.jobworker.freezing import (
     points_of,
     until_idle,
 )
-from tests.jobworker.worker_harness import CHANNEL, Room, a_send, lead
+from tests.jobworker.worker_harness import CHANNEL, Room, a_send, lead, texts
 from tests.waiting import eventually
 
 Deaths = list[BaseException | None]
@@ -55,10 +55,6 @@ POINTS = (
     *("end sent", "ended"),
 )
 NEXT_POINTS = ("outboxes read", "calling", "called", "end sent", "ended")
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 def text(words: str) -> Document:
@@ -197,20 +193,14 @@ def test_other_words_mentions_and_quotes_travel_alone(database: Any, sim: Sim, c
     assert [len(texts(sim, user)) for user in users] == [1] * 9
 
 
-@pytest.mark.parametrize("point", ["turn", "friends known", "claimed"])
 def test_a_send_recorded_while_the_others_are_claimed_is_sent_later(
-    database: Any, sim: Sim, point: str
+    database: Any, sim: Sim
 ) -> None:
     """Otherwise it would be part of the body for all, or be claimed without being sent."""
     users = friends(database, sim, 3)
     leader = Leader(database, sim)
-    sender, rows, _ = parts_of(leader.room)
-    points = {
-        "turn": freeze_before(sender, "_claim"),
-        "friends known": freeze_after(rows, "friends"),
-        "claimed": freeze_after(rows, "make"),
-    }
-    with frozen(leader.room, points[point]) as freeze, leader as room:
+    known = freeze_after(parts_of(leader.room)[1], "friends")
+    with frozen(leader.room, known) as freeze, leader as room:
         assert freeze.is_reached.wait(15)
         for number, user in enumerate(users):
             send = a_send(
@@ -282,19 +272,11 @@ def test_a_send_over_the_month_s_limit_is_a_letter_and_the_rest_of_the_month_is_
         assert all(one["effect"].get("triedAt") is None for one in room.letters())
 
 
-UNHEARD: dict[str, Callable[[Sim], None]] = {
-    "500 after": lambda sim: sim.answer_next("multicast", 500, accept=True),
-    "closed before": lambda sim: sim.close_next("multicast"),
-    "three times": lambda sim: sim.answer_next("multicast", 500, accept=True, times=3),
-}
-
-
-@pytest.mark.parametrize("plan", UNHEARD.values(), ids=UNHEARD.keys())
 def test_a_call_without_a_verdict_is_repeated_as_it_was(
-    database: Any, sim: Sim, calls: Any, plan: Callable[[Sim], None]
+    database: Any, sim: Sim, calls: Any
 ) -> None:
     users = friends(database, sim, 4)
-    plan(sim)
+    sim.answer_next("multicast", 500, accept=True, times=2)
     carried_out(database, sim)
     made = calls()
     assert len(made) > 1

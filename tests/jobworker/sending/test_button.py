@@ -20,63 +20,23 @@ from jobworker.record import waiting_answers
 from jobworker.record.conversations import ConversationStore, Decision, StoredConversation
 from jobworker.record.waiting_answers import (
     NOT_THERE,
-    ButtonShown,
     fetched,
 )
 from jobworker.sending import button
 from jobworker.sending.button import (
     OfferedButton,
     SlowAnswers,
-    shown_after,
 )
-from jobworker.sending.verdict import CallOutcome, SendVerdict
 from linedesk import Bot
 from linedesk.store.documents import Document, make_document
-from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import data_of
 from linesim import HandClock, Sim
 from tests import line_openapi
-from tests.jobworker.worker_harness import BUTTON_SOON, Room, a_send, lead
+from tests.jobworker.worker_harness import BUTTON_SOON, Room, Rooms, a_send, lead
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 NOW = datetime(2027, 1, 4, tzinfo=UTC)
 USER = "U" + "1" * 32
-SENT, AGAIN, DEAD = SendVerdict.SENT, SendVerdict.AGAIN, SendVerdict.DEAD
-
-
-# The button, by its rules.
-
-OUTCOMES = {
-    "sent": CallOutcome(SENT),
-    "not reached": CallOutcome(AGAIN),
-    "no verdict": CallOutcome(AGAIN, stands=True),
-    "token used": CallOutcome(AGAIN, token_used_up=True),
-    "refused": CallOutcome(DEAD),
-}
-
-
-@pytest.mark.parametrize(
-    ("shown", "outcomes", "then"),
-    [
-        (ButtonShown.REFUSED, [], ButtonShown.REFUSED),
-        (ButtonShown.REFUSED, ["sent"], ButtonShown.YES),
-        (ButtonShown.REFUSED, ["not reached"], ButtonShown.REFUSED),
-        (ButtonShown.REFUSED, ["no verdict"], ButtonShown.UNKNOWN),
-        (ButtonShown.REFUSED, ["no verdict", "sent"], ButtonShown.YES),
-        (ButtonShown.REFUSED, ["no verdict", "not reached"], ButtonShown.UNKNOWN),
-        (ButtonShown.REFUSED, ["token used"], ButtonShown.REFUSED),
-        (ButtonShown.REFUSED, ["refused"], ButtonShown.REFUSED),
-        (ButtonShown.UNKNOWN, [], ButtonShown.UNKNOWN),
-        (ButtonShown.UNKNOWN, ["sent"], ButtonShown.YES),
-    ],
-)
-def test_the_facts_once_a_try_is_noted(
-    shown: ButtonShown, outcomes: list[str], then: ButtonShown
-) -> None:
-    for outcome in outcomes:
-        shown = shown_after(shown, OUTCOMES[outcome])
-    assert shown is then
 
 
 def a_document(name: str = "01E", **changed: Any) -> Document:
@@ -137,25 +97,6 @@ def test_a_tap_brings_the_answer_by_its_own_token_once() -> None:
     assert found.read_n == 7
     again = tapped(a_tap(), {"01E": found.changes["answers.01E"]})
     assert again == Decision({}, [], 7)
-
-
-@pytest.mark.parametrize(
-    "answers",
-    [
-        {},
-        {"01E": {"state": "shown", "at": NOW}},
-        {"01E": {"state": "waiting", "at": NOW, "send": {"id": 5}}},
-        {"01E": 5},
-    ],
-)
-def test_a_tap_for_an_answer_that_is_not_there_gets_a_sentence(answers: Any) -> None:
-    found = tapped(a_tap(), answers)
-    assert found is not None
-    [effect] = found.effects
-    assert effect["messages"] == [{"type": "text", "text": NOT_THERE}]
-    # It is worth no push.
-    assert (effect["token"], effect["until"]) == ("fresh", NOW + TOKEN_LIFE)
-    assert found.changes == {}
 
 
 # The whole worker, against linesim.
@@ -281,12 +222,9 @@ def test_an_answer_too_late_for_its_tap_waits_for_the_next_and_is_never_pushed(
     assert pushes(sim, user) == []
 
 
-@pytest.mark.parametrize("accept", [True, False])
-def test_a_button_whose_answer_was_lost_is_shown_once(
-    room: Rooms, sim: Sim, slow: Slow, accept: bool
-) -> None:
+def test_a_button_whose_answer_was_lost_is_shown_once(room: Rooms, sim: Sim, slow: Slow) -> None:
     desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    sim.close_next("reply", accept=accept)
+    sim.close_next("reply", accept=True)
     document = desk.says(user, "遅")
     # The second try proves it: by the token that is taken, or used.
     eventually(lambda: len(sim.replies_to(document["eventId"])) == 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,9 +14,8 @@ from linedesk.operate.calls import Wanted, newest_calls
 from linedesk.operate.dead_letters import Choice, found, summary
 from linedesk.operate.events.story import tell
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, Rooms
 
-Rooms = Callable[..., Room]
 EMPTY = "The request body has 1 error(s): messages[0].text May not be empty"
 
 

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from jobworker.bot.talk import Talk
 from jobworker.effects import Call
 from jobworker.record.conversations import ConversationStore, Noted
 from jobworker.sending.conversation_outbox import SendLimits
-from linedesk import Bot
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
-
-Rooms = Callable[..., Room]
-
-
-def echo(way: str = "reply") -> Bot:
-    """Answers each message with its text."""
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        getattr(talk, way)(talk.raw["message"]["text"])
-
-    return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
+from tests.jobworker.worker_harness import Room, Rooms, echo, texts
 
 
 def says_at_once(desk: Room, user: Any, *said: str) -> None:
