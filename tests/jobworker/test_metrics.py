@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from prometheus_client import generate_latest
 
 from jobworker.bot.talk import Talk
-from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
-from linedesk.operate.text import known
 from linesim import Sim
 from tests.jobworker.worker_harness import Rooms
 from tests.rows import rows_of
@@ -74,26 +71,3 @@ def test_an_answer_is_counted_all_the_way_and_names_no_user(room: Rooms, sim: Si
 
 
 # Pauses are drawn between nothing and the first one, so none ends within the test.
-LONG_PAUSES = SendLimits(first_pause_seconds=1e9, longest_pause_seconds=1e9)
-
-
-@pytest.mark.parametrize(
-    ("status", "why"),
-    [
-        (500, "LINE answered 500, next try at "),
-        (401, "LINE refuses the access token"),
-    ],
-)
-def test_a_send_that_rests_says_why(room: Rooms, sim: Sim, status: int, why: str) -> None:
-    desk = room(a_bot(), send_limits=LONG_PAUSES)
-    user = sim.add_user("花子")
-    sim.answer_next("reply", status)
-    document = desk.says(user, SECRET_WORDS)
-    (row,) = eventually(
-        lambda: [one for one in desk.desk.waiting() if known(one["why"]).startswith(why)]
-    )
-    assert (row["channel"], row["key"]) == ("main", user.user_id)
-    assert row["eventId"] == document["eventId"]
-    assert row["effectId"] == desk.effects()[0]["id"]
-    assert row["since"] >= document["acceptTime"]
-    assert SECRET_WORDS not in str(row)

@@ -29,13 +29,7 @@ from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
-from linedesk.store.documents import (
-    CONVERSATIONS,
-    PROGRESS,
-    SCHEDULE,
-    Document,
-    make_document,
-)
+from linedesk.store.documents import CONVERSATIONS, PROGRESS, SCHEDULE, Document, make_document
 from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.records.effects import effects_of, place_of
 from linedesk.store.timers import make_timer_document

@@ -7,10 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from linebot.v3.webhooks import (
-    MessageEvent,
-    TextMessageContent,
-)
+from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from jobworker.errors import NoTimerHandler
 from linedesk import Bot, BotError, TimerEvent

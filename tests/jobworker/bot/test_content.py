@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from linebot.v3.webhooks import (
-    ContentProvider,
-    ImageMessageContent,
-)
+from linebot.v3.webhooks import ContentProvider, ImageMessageContent
 from pymongo.read_concern import ReadConcern
 
 from jobworker.bot.content import ENDPOINT, ContentDownloads, content_id

@@ -9,12 +9,7 @@ import pytest
 from bson import ObjectId
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from linebot.v3.messaging import (
-    QuickReply,
-    QuickReplyItem,
-    StickerMessage,
-    TextMessage,
-)
+from linebot.v3.messaging import QuickReply, QuickReplyItem, StickerMessage, TextMessage
 from linebot.v3.messaging.models import MessageAction
 
 from jobworker.bot.messages import TEXT_UNITS, split_text, to_messages, units

@@ -8,12 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from linebot.v3.webhooks import (
-    FollowEvent,
-    MessageEvent,
-    TextMessageContent,
-    UnfollowEvent,
-)
+from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent, UnfollowEvent
 
 from jobworker.bot.talk import TalkContext
 from jobworker.record.conversations import StoredConversation

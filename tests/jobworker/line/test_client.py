@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
 from jobworker.line.rate_limits import RateLimits
+from tests.jobworker.line.test_deadline import serve_tls
 
 TOKEN = "a-very-secret-channel-access-token"
 PUSH = "/v2/bot/message/push"
@@ -38,6 +37,7 @@ class Wire:
     answers: list[Callable[[socket.socket], None]]
     requests: list[bytes] = field(default_factory=list)
     connections: int = 0
+    tls: Callable[[socket.socket], socket.socket] = lambda plain: plain
 
 
 def says(raw: bytes) -> Callable[[socket.socket], None]:
@@ -72,8 +72,8 @@ def wire() -> Iterator[Callable[..., Wire]]:
     """`wire(*answers)`: one action an answer, the last one for all further requests."""
     with ExitStack() as stack:
 
-        def serve(connection: socket.socket, wire: Wire) -> None:
-            with connection, suppress(OSError):
+        def serve(plain: socket.socket, wire: Wire) -> None:
+            with suppress(OSError), wire.tls(plain) as connection:
                 while request := _read_request(connection):
                     wire.requests.append(request)
                     wire.answers[min(len(wire.requests), len(wire.answers)) - 1](connection)
@@ -89,10 +89,10 @@ def wire() -> Iterator[Callable[..., Wire]]:
                 stack.callback(hang_up, connection)
                 threading.Thread(target=serve, args=(connection, wire), daemon=True).start()
 
-        def make(*answers: Callable[[socket.socket], None]) -> Wire:
+        def make(*answers: Callable[[socket.socket], None], **more: Any) -> Wire:
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             stack.callback(lambda: listener.shutdown(socket.SHUT_RDWR))
-            made = Wire(f"http://127.0.0.1:{listener.getsockname()[1]}", list(answers))
+            made = Wire(f"http://127.0.0.1:{listener.getsockname()[1]}", list(answers), **more)
             thread = threading.Thread(target=accept, args=(listener, made), daemon=True)
             thread.start()
             return made
@@ -140,51 +140,22 @@ OK = answer(b"{}", "x-line-request-id: r-1")
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-class Echo(BaseHTTPRequestHandler):
-    """Answers with the retry key of the request, on connections that it keeps."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        key = self.headers["X-Line-Retry-Key"].encode()
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.wfile.write(answer(key))
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@contextmanager
-def serve_http(tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    """A server of `Echo`; its port."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
-        server.handle_error = lambda *_: None  # type: ignore[method-assign]
-        if tls:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
-
-
 def test_under_tls_a_server_that_is_not_trusted_gets_no_request(
     certificate: tuple[Path, Path], wire: Any, line: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its certificate must be signed by one that is trusted, and name the host."""
-    of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    of_server.load_cert_chain(*certificate)
     trusting = create_urllib3_context()
     trusting.load_verify_locations(certificate[0])
     trusting.sslsocket_class = deadline.TimedTlsSocket
-    with serve_http(of_server) as port:
-        with pytest.raises(NotSent):
-            line(f"https://localhost:{port}").post(PUSH, {})
-        monkeypatch.setattr(deadline, "_tls_context", lambda: trusting)
-        with pytest.raises(NotSent):
-            line(f"https://127.0.0.1:{port}").post(PUSH, {})
-        client = line(f"https://localhost:{port}")
-        assert [client.post(PUSH, {}, retry_key=key).text for key in "ab"] == ["a", "b"]
+    server = wire(says(OK), tls=lambda plain: serve_tls(plain, certificate))
+    port = server.url.rpartition(":")[2]
+    with pytest.raises(NotSent):
+        line(f"https://localhost:{port}").post(PUSH, {})
+    monkeypatch.setattr(deadline, "_tls_context", lambda: trusting)
+    with pytest.raises(NotSent):
+        line(f"https://127.0.0.1:{port}").post(PUSH, {})
+    assert server.requests == []
+    assert line(f"https://localhost:{port}").post(PUSH, {}).status == 200
 
 
 def test_parts_of_a_path_are_quoted(wire: Any, line: Any) -> None:

@@ -16,14 +16,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from jobworker.line.gate_order import (
-    SHARES,
-    GateState,
-    Order,
-    Standing,
-    Ticket,
-    TicketState,
-)
+from jobworker.line.gate_order import SHARES, GateState, Order, Standing, Ticket, TicketState
 from linedesk.store.records.calls import TurnClass
 
 NEW, WAITING, GRANTED, CANCELLED, REFUSED = TicketState

@@ -10,13 +10,7 @@ import pytest
 
 from jobworker.errors import OutcomeUnknown
 from jobworker.line.answer import LineAnswer
-from jobworker.line.month import (
-    Month,
-    MonthlyQuota,
-    MonthState,
-    limit_in,
-    used_in,
-)
+from jobworker.line.month import Month, MonthlyQuota, MonthState, limit_in, used_in
 
 # Half past nine in the evening in Japan, on the last day of a month.
 NOW = datetime(2027, 1, 31, 12, 30, tzinfo=UTC)

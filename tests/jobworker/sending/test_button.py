@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,90 +14,18 @@ from pymongo.database import Database
 import linesim
 from dispatcher.commit.committer import Committer
 from jobworker.bot.talk import Talk
-from jobworker.effects import Send, SendMethod
 from jobworker.line.client import LineClient
 from jobworker.record import waiting_answers
-from jobworker.record.conversations import ConversationStore, Decision, StoredConversation
-from jobworker.record.waiting_answers import (
-    NOT_THERE,
-    fetched,
-)
+from jobworker.record.conversations import ConversationStore
+from jobworker.record.waiting_answers import NOT_THERE, fetched
 from jobworker.sending import button
-from jobworker.sending.button import (
-    OfferedButton,
-    SlowAnswers,
-)
+from jobworker.sending.button import OfferedButton, SlowAnswers
 from linedesk import Bot
 from linedesk.store.documents import Document, make_document
-from linedesk.store.records.answers import data_of
 from linesim import HandClock, Sim
 from tests import line_openapi
-from tests.jobworker.worker_harness import BUTTON_SOON, Room, Rooms, a_send, lead
+from tests.jobworker.worker_harness import BUTTON_SOON, Room, Rooms, lead
 from tests.waiting import eventually
-
-NOW = datetime(2027, 1, 4, tzinfo=UTC)
-USER = "U" + "1" * 32
-
-
-def a_document(name: str = "01E", **changed: Any) -> Document:
-    event = {
-        "type": "message",
-        "mode": "active",
-        "webhookEventId": name,
-        "source": {"type": "user", "userId": USER},
-        "replyToken": "token",
-        "message": {"type": "text", "id": "1", "text": "?"},
-        **changed,
-    }
-    return make_document(event, channel="main", accept_time=NOW)
-
-
-# The decision of the event.
-
-
-def a_reply(name: str = "01E") -> Document:
-    return a_send(
-        id=f"{name}/0",
-        event_id=name,
-        way=SendMethod.REPLY,
-        to=USER,
-        at=NOW,
-        token="token",
-        token_from=NOW,
-    ).as_document()
-
-
-def as_waiting(reply: Document) -> Document:
-    return {"state": "waiting", "at": NOW, "send": {**reply, "token": None, "tokenFrom": None}}
-
-
-# The decision of a tap.
-
-
-def a_tap(data: str = data_of("01E"), **changed: Any) -> Document:
-    postback = {"type": "postback", "postback": {"data": data}, "replyToken": "fresh"}
-    return a_document("01T", **{**postback, **changed})
-
-
-def tapped(tap: Document, answers: Mapping[str, Any], *, seconds: float = 1.0) -> Decision | None:
-    found = StoredConversation(id=f"main/{USER}", n=7, answers=answers)
-    return fetched(tap, lambda: found, now=NOW + timedelta(seconds=seconds))
-
-
-def test_a_tap_brings_the_answer_by_its_own_token_once() -> None:
-    found = tapped(a_tap(), {"01E": as_waiting(a_reply())})
-    assert found is not None
-    [effect] = found.effects
-    send = Send.from_document(effect)
-    assert (send.way, send.token, send.token_from) == (SendMethod.REPLY, "fresh", NOW)
-    assert (send.event_id, send.answer_to, send.messages) == ("01E", "01E", a_reply()["messages"])
-    at = NOW + timedelta(seconds=1)
-    assert found.changes == {"answers.01E": {"state": "taken", "at": at, "by": "01T"}}
-    # By the conversation's state at that time, otherwise it is decided again.
-    assert found.read_n == 7
-    again = tapped(a_tap(), {"01E": found.changes["answers.01E"]})
-    assert again == Decision({}, [], 7)
-
 
 # The whole worker, against linesim.
 
