@@ -1,6 +1,4 @@
-"""An answered message amid dead processes, elections, outages and hand edits: decided once, sent
-once.
-"""
+"""A call whose token ends, or whose record is of unknown outcome, before it is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers that hang or fail, and events that are condemned: tries, dead letters, late returns."""
+"""Handlers that are abandoned and return late, and events that are condemned."""
 
 from __future__ import annotations
 

@@ -32,9 +32,6 @@ def a_bot() -> Bot:
     return bot
 
 
-# Events.
-
-
 def test_an_answer_is_counted_all_the_way_and_names_no_user(room: Rooms, sim: Sim) -> None:
     desk = room(a_bot(), tries=2)
     user = sim.add_user("花子")

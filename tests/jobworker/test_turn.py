@@ -351,7 +351,7 @@ def test_reading_pauses_while_too_much_waits_in_all(room: Rooms, sim: Sim) -> No
     assert not desk.desk.has_room()
 
 
-# The commands that fail, and how: before anything is written, or after all of it is.
+# The lease, and MongoDB.
 
 
 def test_without_a_fresh_lease_nothing_is_recorded(room: Rooms, sim: Sim) -> None:

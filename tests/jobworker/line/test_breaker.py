@@ -1,6 +1,4 @@
-"""The circuit breaker: when it opens, which tickets it holds, and how it finds that LINE is
-back.
-"""
+"""The circuit breaker: when it opens, and how it finds that LINE is back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The LINE client at its border: its requests, LINE's answers, and the rows about them."""
+"""The LINE client at its border: whom it trusts, and LINE's answers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Several calls at a time: their number, their distance, their order, and the effect of their
-ends.
-"""
+"""Several calls at a time: their distance, and the effect of their ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate: one call at a time, the interval between two starts, the order of waiting tickets."""
+"""The gate: one call at a time, the interval between two starts, and no waiting thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`linedesk worker` as systemd runs it: readiness, the watchdog, a stop, and its exit codes."""
+"""`linedesk worker` as systemd runs it: readiness, a stop, and its exit codes."""
 
 from __future__ import annotations
 

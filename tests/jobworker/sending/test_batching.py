@@ -404,7 +404,7 @@ def test_a_batch_that_another_has_taken_is_not_called_off(
     assert {type(one) for one in deaths} == {Replaced}
 
 
-# Refusals of MongoDB for one conversation, and sends given up by an operator.
+# Refusals of MongoDB for one conversation, and the end of a batch.
 
 
 def test_a_conversation_that_mongodb_refuses_to_claim_stops_no_other(

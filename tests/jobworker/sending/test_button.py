@@ -1,4 +1,4 @@
-"""The button instead of an answer that is too late: the rules, and carried out with kills."""
+"""The button instead of an answer that is too late, carried out with kills."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from linesim import HandClock, Sim
 from tests import line_openapi
 from tests.jobworker.worker_harness import BUTTON_SOON, Room, Rooms, lead
 from tests.waiting import eventually
-
-# The whole worker, against linesim.
 
 
 class Slow:

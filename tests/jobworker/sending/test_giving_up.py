@@ -1,4 +1,4 @@
-"""A send that is given up: one decision, whichever process dies or freezes meanwhile."""
+"""Conversations whose writes MongoDB refuses: they are their own trouble alone."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ def fill(conversations: Any, id_: str, *, left: int) -> None:
     fat = "x" * (16 * 1024 * 1024 - row["size"] - left)
     conversations.update_one({"_id": id_}, {"$set": {"fat": fat}})
 
-
-# A conversation whose writes MongoDB refuses.
 
 # The size that the call of one push adds to a conversation.
 CALL_BYTES = 132

@@ -250,9 +250,6 @@ def test_a_try_that_a_stop_called_off_is_not_left_in_the_outbox(room: Rooms, sim
     assert (len(desk.effects()), len(sim.calls)) == (1, before)
 
 
-# The state that a killed process leaves, and its successor's actions.
-
-
 # Real processes, killed for real.
 
 

@@ -1,4 +1,4 @@
-"""The bounds of an outbox, and the size of a call's writes: on a real mongod, by its oplog."""
+"""The bound of a conversation's outbox in bytes."""
 
 from __future__ import annotations
 
