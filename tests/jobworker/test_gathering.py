@@ -16,18 +16,13 @@ from linedesk.operate.dead_letters import explained
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import Document
 from linesim import Sim
-from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.jobworker.worker_harness import CHANNEL, Room, Rooms, texts
 from tests.rows import rows_of
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 # Longer than any test lasts: such a gathering ends only by the documents behind it, or their
 # number.
 LONG = 30.0
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 class Gatherer:
@@ -66,28 +61,6 @@ def names(documents: list[Document]) -> list[str]:
 
 
 # Messages that are gathered.
-
-
-def test_messages_that_follow_each_other_are_handled_together(room: Rooms, sim: Sim) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(gather=0.4)
-    desk = room(gatherer.bot)
-    documents = say(desk, user, "あの", "すみません", "予約したいです")
-    assert not desk.database.conversations.find_one(), "nothing is written while they gather"
-    desk.until_quiet()
-    assert gatherer.seen == [["あの", "すみません", "予約したいです"]]
-    assert texts(sim, user) == ["あの、すみません、予約したいです"]
-    assert desk.conversation(user.user_id)["applied"] == names(documents)
-    (call,) = [one for one in sim.calls if one.chat_id == user.user_id]
-    assert call.endpoint == "reply"
-    assert call.body["replyToken"] == documents[-1]["event"]["replyToken"], "it lives longest"
-
-
-def test_as_many_as_may_be_together_are_handled_at_once(room: Rooms, sim: Sim) -> None:
-    user, gatherer = sim.add_user("花子"), Gatherer(most=3)
-    desk = room(gatherer.bot)
-    say(desk, user, *"123456")
-    desk.until_quiet()
-    assert gatherer.seen == [["1", "2", "3"], ["4", "5", "6"]]
 
 
 @pytest.mark.parametrize("what", ["sticker", "another sender", "postback"])

@@ -1,41 +1,18 @@
-"""Handlers that hang or fail, and events that are condemned: tries, dead letters, late returns."""
+"""Handlers that are abandoned and return late, and events that are condemned."""
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
-
-import pytest
 
 from dispatcher.conversations.mailbox import GiveUp, Run
 from jobworker.bot.talk import Talk
-from jobworker.errors import GateClosed
-from linedesk import Bot
-from linedesk.operate.dead_letters import explained
 from linedesk.store.records import letters
 from linedesk.store.records.letters import Cause
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, Rooms, a_bot, texts
 from tests.waiting import eventually
-
-Rooms = Callable[..., Room]
-
-
-def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
-    bot = Bot()
-    bot.default()(handler)
-    return bot
-
-
-def text_of(talk: Talk) -> str:
-    return str(talk.raw["message"]["text"])
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 def abandon(desk: Room) -> int:
@@ -46,108 +23,6 @@ def abandon(desk: Room) -> int:
         wait = desk.desk.did_not_return(thread.work.job, thread.stack)
         desk.pool.wait(thread.work.job, wait)
     return len(lost)
-
-
-class Hanging:
-    """A handler that hangs on one text in this many runs, and the result of each run."""
-
-    def __init__(self, times: int, after: Callable[[Talk], None] = lambda talk: None) -> None:
-        self.go_on = threading.Event()
-        self.returned: list[object] = []
-        self.runs = 0
-        self._times = times
-        self._after = after
-
-    def __call__(self, event: Any, talk: Talk) -> None:
-        if text_of(talk) == "hang":
-            self.runs += 1
-            if self.runs <= self._times:
-                self._hang(talk)
-        talk.reply(text_of(talk))
-
-    def _hang(self, talk: Talk) -> None:
-        assert self.go_on.wait(30)
-        try:
-            self._after(talk)
-        except Exception as error:
-            self.returned.append(error)
-            raise
-        self.returned.append(None)
-
-
-def test_a_handler_that_hangs_once_answers_once(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    hanging = Hanging(1, after=lambda talk: talk.push("遅い"))
-    desk = room(a_bot(hanging))
-    desk.says(user, "hang")
-    desk.says(user, "次")
-    eventually(lambda: hanging.runs == 1)
-    assert abandon(desk) == 1
-    desk.until_quiet()
-    hanging.go_on.set()
-    eventually(lambda: hanging.returned)
-    eventually(lambda: not desk.pool.threads.abandoned())
-    desk.until_quiet()
-    assert texts(sim, user) == ["hang", "次"]
-    assert desk.letters() == []
-
-
-def test_a_handler_that_always_hangs_leaves_a_dead_letter_that_shows_where(
-    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    user, neighbour = sim.add_user("花子"), sim.add_user("太郎")
-    hanging = Hanging(9)
-    desk = room(a_bot(hanging), tries=3, threads=4)
-    began = datetime.now(UTC) - timedelta(seconds=1)
-    document = desk.says(user, "hang")
-    desk.says(user, "次")
-    for run in (1, 2, 3):
-        eventually(lambda run=run: hanging.runs == run)  # type: ignore[misc]
-        desk.says(neighbour, f"{run}")
-        assert abandon(desk) == 1
-    desk.until_quiet()
-    assert texts(sim, user) == ["次"]
-    assert texts(sim, neighbour) == ["1", "2", "3"]
-    (letter,) = eventually(desk.letters)
-    assert letter["_id"] == document["eventId"]
-    assert (explained(letter), letter["attempts"]) == ("handler: did not return", 3)
-    assert "assert self.go_on.wait(30)" in letter["traceback"]
-    assert began < letter["firstAt"] < letter["lastAt"]
-    lines = [record.getMessage() for record in caplog.records]
-    assert sum("handler failed, trying again" in line for line in lines) == 2
-    assert sum("handler failed, given up" in line for line in lines) == 1
-    hanging.go_on.set()
-    eventually(lambda: len(hanging.returned) == 3)
-    desk.until_quiet()
-    assert texts(sim, user) == ["次"]
-
-
-@pytest.mark.parametrize("before", [True, False], ids=["api kept", "api asked for"])
-def test_an_abandoned_handler_may_not_call_line(room: Rooms, sim: Sim, before: bool) -> None:
-    user = sim.add_user("花子")
-    kept: list[Any] = []
-
-    def call(talk: Talk) -> None:
-        (kept[0] if before else talk.api).get_profile(user.user_id)
-
-    hanging = Hanging(1, after=call)
-
-    def handler(event: Any, talk: Talk) -> None:
-        kept.append(talk.api)
-        hanging(event, talk)
-
-    desk = room(a_bot(handler))
-    desk.says(user, "hang")
-    eventually(lambda: hanging.runs == 1)
-    assert abandon(desk) == 1
-    desk.until_quiet()
-    calls = len(sim.calls)
-    hanging.go_on.set()
-    (error,) = eventually(lambda: hanging.returned)
-    assert isinstance(error, GateClosed)
-    assert len(sim.calls) == calls
-    assert texts(sim, user) == ["hang"]
 
 
 def test_an_abandoned_handler_s_decision_beside_the_next_run_is_discarded(
@@ -172,9 +47,6 @@ def test_an_abandoned_handler_s_decision_beside_the_next_run_is_discarded(
     go_on["second"].set()
     desk.until_quiet()
     assert texts(sim, user) == ["second"]
-
-
-# Failures.
 
 
 # Condemned events.

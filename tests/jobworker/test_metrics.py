@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-import pytest
 from prometheus_client import generate_latest
 
 from jobworker.bot.talk import Talk
-from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
-from linedesk.operate.text import known
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Rooms
 from tests.rows import rows_of
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 REPLY = "/v2/bot/message/reply"
 SECRET_WORDS = "秘密の言葉"
 
@@ -35,9 +30,6 @@ def a_bot() -> Bot:
             talk.reply(event.message.text)
 
     return bot
-
-
-# Events.
 
 
 def test_an_answer_is_counted_all_the_way_and_names_no_user(room: Rooms, sim: Sim) -> None:
@@ -75,41 +67,4 @@ def test_an_answer_is_counted_all_the_way_and_names_no_user(room: Rooms, sim: Si
         assert user.user_id not in str(row)
 
 
-# Calls of LINE by their end points.
-
-
-# The gate.
-
-
-# Why sends wait.
-
-
 # Pauses are drawn between nothing and the first one, so none ends within the test.
-LONG_PAUSES = SendLimits(first_pause_seconds=1e9, longest_pause_seconds=1e9)
-
-
-@pytest.mark.parametrize(
-    ("status", "why"),
-    [
-        (500, "LINE answered 500, next try at "),
-        (429, "LINE answered 429, next try at "),
-        (None, "LINE did not answer, next try at "),
-        (401, "LINE refuses the access token"),
-    ],
-)
-def test_a_send_that_rests_says_why(room: Rooms, sim: Sim, status: int | None, why: str) -> None:
-    desk = room(a_bot(), send_limits=LONG_PAUSES)
-    user = sim.add_user("花子")
-    if status is None:
-        sim.close_next("reply")
-    else:
-        sim.answer_next("reply", status, headers={"Retry-After": "300"})
-    document = desk.says(user, SECRET_WORDS)
-    (row,) = eventually(
-        lambda: [one for one in desk.desk.waiting() if known(one["why"]).startswith(why)]
-    )
-    assert (row["channel"], row["key"]) == ("main", user.user_id)
-    assert row["eventId"] == document["eventId"]
-    assert row["effectId"] == desk.effects()[0]["id"]
-    assert row["since"] >= document["acceptTime"]
-    assert SECRET_WORDS not in str(row)

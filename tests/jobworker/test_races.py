@@ -29,21 +29,14 @@ from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
-from linedesk.store.documents import (
-    CONVERSATIONS,
-    PROGRESS,
-    SCHEDULE,
-    Document,
-    make_document,
-)
+from linedesk.store.documents import CONVERSATIONS, PROGRESS, SCHEDULE, Document, make_document
 from linedesk.store.errors import Replaced, StoreUnavailable
 from linedesk.store.records.effects import effects_of, place_of
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
-from tests.jobworker.worker_harness import CHANNEL, Room, a_send, lead
+from tests.jobworker.worker_harness import CHANNEL, Room, Rooms, a_send, echo, lead, texts
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 Dies = Callable[..., None]
 WAIT_SECONDS = 15.0
 
@@ -58,16 +51,6 @@ class Point:
     def pass_by(self) -> None:
         self.reached.set()
         assert self.go_on.wait(WAIT_SECONDS), "the test did not let it continue"
-
-
-def texts(sim: Sim, user: Any) -> list[str]:
-    return [bubble.text for bubble in sim.answers(user)]
-
-
-def echo() -> Bot:
-    bot = Bot()
-    bot.default()(lambda event, talk: talk.reply(talk.raw["message"]["text"]))
-    return bot
 
 
 def leading(database: Database[Any], epoch: int) -> ConversationStore:
@@ -215,9 +198,14 @@ def test_a_record_that_comes_after_its_successor_took_over_is_refused(
 
 
 def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_came_since(
-    room: Rooms, sim: Sim, deaths: list[BaseException | None]
+    room: Rooms,
+    sim: Sim,
+    deaths: list[BaseException | None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its event has left `applied` after 250 later ones: only the epoch refuses it."""
+    """Its event has left `applied` after 25 later ones: only the epoch refuses it."""
+    monkeypatch.setattr("jobworker.record.record.APPLIED", 10)
+    monkeypatch.setattr("jobworker.record.conversations.APPLIED", 10)
     user, at_lease = sim.add_user("花子"), Point()
 
     def lease_is_fresh() -> bool:
@@ -229,7 +217,7 @@ def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_c
     assert at_lease.reached.wait(WAIT_SECONDS)
     successor = room(echo(), epoch=2)
     successor.put_document(document, again=True)
-    for n in range(250):
+    for n in range(25):
         successor.says(user, f"{n}")
     successor.until_quiet(seconds=60)
     assert document["eventId"] not in successor.conversation(user.user_id)["applied"]
@@ -237,8 +225,8 @@ def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_c
     at_lease.go_on.set()
     eventually(lambda: deaths)
     assert {type(one) for one in deaths} == {Replaced}
-    assert texts(sim, user) == ["初", *(f"{n}" for n in range(250))]
-    assert successor.conversation(user.user_id)["n"] == 251
+    assert texts(sim, user) == ["初", *(f"{n}" for n in range(25))]
+    assert successor.conversation(user.user_id)["n"] == 26
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["read again", "read once"])

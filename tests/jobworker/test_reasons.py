@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,25 +9,17 @@ import pytest
 from jobworker import turn
 from jobworker.errors import GateClosed, LineAway
 from jobworker.sending.conversation_outbox import SendLimits
-from linedesk import Bot, Talk
+from linedesk import Talk
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, Rooms, a_bot
 from tests.waiting import eventually
-
-Rooms = Callable[..., Room]
 
 
 @pytest.fixture(autouse=True)
 def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wait lasts until its test has seen it."""
     monkeypatch.setattr(turn, "pause_seconds", lambda failures, **more: 60.0)
-
-
-def test_a_lease_that_is_not_fresh_is_the_reason(room: Rooms, sim: Sim) -> None:
-    desk = room(a_bot(lambda event, talk: talk.reply("はい")), lease_is_fresh=lambda: False)
-    desk.says(sim.add_user("花子"), "?")
-    assert reason_of(desk)["code"] == "lease_not_fresh"
 
 
 @pytest.mark.parametrize(
@@ -52,17 +42,6 @@ def test_an_obstacle_is_reported_without_its_own_words(
     assert (reason["code"], set(reason)) == (code, {"code", "until"})
 
 
-def test_a_failed_handler_says_how_often_and_when_it_is_tried_again(room: Rooms, sim: Sim) -> None:
-    def handler(event: Any, talk: Talk) -> None:
-        raise KeyError(event.message.text)
-
-    desk = room(a_bot(handler))
-    desk.says(sim.add_user("花子"), "秘密")
-    reason = reason_of(desk)
-    assert (reason["code"], reason["failures"]) == ("handler_failed", 1)
-    assert timedelta(seconds=30) < reason["until"] - datetime.now(UTC) <= timedelta(seconds=60)
-
-
 def test_a_full_outbox_is_the_reason(room: Rooms, sim: Sim) -> None:
     limits = SendLimits(most_per_conversation=1)
     desk = room(a_bot(lambda event, talk: talk.reply("はい")), send_limits=limits)
@@ -72,12 +51,6 @@ def test_a_full_outbox_is_the_reason(room: Rooms, sim: Sim) -> None:
     desk.until_decided()
     desk.says(user, "二")
     assert reason_of(desk) == {"code": "outbox_full"}
-
-
-def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
-    bot = Bot()
-    bot.default()(handler)
-    return bot
 
 
 def reason_of(desk: Room) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -17,11 +16,8 @@ from linedesk import Bot
 from linedesk.store.records.effects import unproved_try
 from linedesk.store.records.letters import RELEASED, Cause
 from linesim import Sim
-from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.jobworker.worker_harness import CHANNEL, Room, Rooms, texts
 from tests.waiting import eventually
-
-Rooms = Callable[..., Room]
-
 
 # A send that has to be tried again waits beyond the end of its test.
 LONG_PAUSES = SendLimits(first_pause_seconds=1e9, longest_pause_seconds=1e9)
@@ -40,10 +36,6 @@ def sending_bot(way: str = "push") -> Bot:
         getattr(talk, way)(talk.raw["message"]["text"])
 
     return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 def box_of(room: Room, user: Any) -> ConversationOutbox:
@@ -228,6 +220,3 @@ def test_only_the_first_send_of_a_conversation_is_given_up(room: Rooms, sim: Sim
     assert one.letters() == []
     until_given_up(one, user.user_id, name)
     one.until_quiet()
-
-
-# Events.

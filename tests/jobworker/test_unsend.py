@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +13,6 @@ from dispatcher.commit.committer import Committer
 from dispatcher.conversations.mailbox import GiveUp
 from jobworker.bot.talk import Talk
 from jobworker.effects import of_event
-from jobworker.record.conversations import ConversationStore, Decision, Recorded
 from jobworker.record.dead_letters import DeadLetters
 from jobworker.unsend import Unsends
 from linedesk import Bot
@@ -23,9 +21,8 @@ from linedesk.store.documents import Document, make_document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.letters import Cause
 from linesim import Sim
-from tests.jobworker.worker_harness import CHANNEL, Room, lead
+from tests.jobworker.worker_harness import CHANNEL, Room, Rooms, lead
 
-Rooms = Callable[..., Room]
 SECRET = "ひみつのことば"
 
 
@@ -159,23 +156,6 @@ def test_a_successor_ends_what_a_resumed_stream_brings_with_its_old_text(
     assert SECRET not in everything(second.database)
 
 
-def test_a_message_that_reaches_only_a_successor_is_known_to_be_unsent(
-    room: Rooms, sim: Sim, deaths: list[BaseException | None]
-) -> None:
-    """Nothing of its conversation is read for it: recent notes are loaded at take-over."""
-    first = room(Heard().bot)
-    user = sim.add_user("花子").user_id
-    first.put_document(an_unsend(user, "m-60"))
-    first.until_decided()
-
-    heard = Heard()
-    second = room(heard.bot, epoch=2)
-    second.put_document(a_message(user, "m-60"))
-    second.until_decided()
-
-    assert heard.raws == []
-
-
 def test_a_record_that_meets_the_unsend_carries_nothing_out_and_empties_the_copy(
     room: Rooms, sim: Sim
 ) -> None:
@@ -245,9 +225,3 @@ def leading(database: Database[Any], *, epoch: int = 1) -> Committer:
 
 def unsends_of(database: Database[Any], *, epoch: int = 1) -> Unsends:
     return Unsends(leading(database, epoch=epoch))
-
-
-def record(committer: Committer, document: Document) -> Recorded:
-    mine, message_id = ConversationStore(committer), document["event"]["message"]["id"]
-    decision = Decision({"state": "x"}, [])
-    return mine.recorded(mine.enter_record(document, decision, [], message_id=message_id))

@@ -25,6 +25,7 @@ from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
 from jobworker.assembly import BotSettings, BotWorker, LineSettings
+from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
 from jobworker.handler_retry import RetryLimits
 from jobworker.line.group_sizes import GroupSizes
@@ -226,6 +227,34 @@ class Room:
 
     def letters(self) -> list[Document]:
         return list(self.database.deadletters.find())
+
+
+Rooms = Callable[..., Room]
+
+
+def texts(sim: Sim, chat: Any) -> list[str | None]:
+    """The bot's messages in a chat."""
+    return [bubble.text for bubble in sim.answers(chat)]
+
+
+def a_bot(handler: Callable[[Any, Talk], object], **more: Any) -> Bot:
+    """A bot with one handler for all."""
+    bot = Bot(**more)
+    bot.default()(handler)
+    return bot
+
+
+def echo(way: str = "reply", words: str | None = None) -> Bot:
+    """A bot that answers each message with its text, or with these words."""
+
+    def handler(event: Any, talk: Talk) -> None:
+        text = words or talk.raw["message"]["text"]
+        if way == "multicast":
+            talk.multicast([str(talk.user_id)], text)
+        else:
+            getattr(talk, way)(text)
+
+    return a_bot(handler)
 
 
 def lead(committer: Committer, pool: Pool | None = None, *, epoch: int = 1) -> Committer:

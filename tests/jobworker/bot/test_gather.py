@@ -47,20 +47,6 @@ def test_each_further_message_restarts_the_wait() -> None:
     assert one.look(5.0, message(1.5), message(3.0)) == Gathered(2, 0.0)
 
 
-def test_a_message_that_waited_elsewhere_does_not_wait_again() -> None:
-    """By the time of acceptance it has been waiting since then."""
-    assert Watched(began=20.0).look(20.0, message(19.0)) == Gathered(1, 1.0)
-    assert Watched(began=20.0).look(20.0) == Gathered(0, 0.0)
-
-
-@pytest.mark.parametrize("most", [2, 5])
-def test_as_many_as_may_be_together_wait_no_more(most: int) -> None:
-    behind = [message(n / 100) for n in range(1, 10)]
-    assert Watched(Gather(2.0, most)).look(0.1, *behind) == Gathered(most - 1, 0.0)
-    assert Watched().look(0.1, *behind, room=3) == Gathered(3, 0.0)
-    assert Watched().look(0.1, *behind, room=0) == Gathered(0, 0.0)
-
-
 @pytest.mark.parametrize("behind", [[], [message(1)]])
 def test_anything_else_behind_them_ends_the_wait(behind: Sequence[dict[str, Any]]) -> None:
     count = len(behind)

@@ -8,12 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from linebot.v3.webhooks import (
-    FollowEvent,
-    MessageEvent,
-    TextMessageContent,
-    UnfollowEvent,
-)
+from linebot.v3.webhooks import FollowEvent, MessageEvent, TextMessageContent, UnfollowEvent
 
 from jobworker.bot.talk import TalkContext
 from jobworker.record.conversations import StoredConversation
@@ -171,18 +166,6 @@ def test_a_state_is_left_when_its_time_is_over(room: MakeRoom, sim: Sim) -> None
     assert hears(shop, user, "お茶") == "いらっしゃいませ"
 
 
-def test_entering_another_state_ends_the_time_of_the_first(room: MakeRoom, sim: Sim) -> None:
-    shop, user = room(an_order()), sim.add_user("花子")
-    hears(shop, user, "注文")
-    (row,) = rows(shop)
-    hears(shop, user, "お茶")
-    assert rows(shop) == []
-    assert shop.conversation(user.user_id)["until"] is None
-    ring(shop, row)
-    assert shop.conversation(user.user_id)["state"] == "asking_how_many"
-    assert texts(shop, user)[-1] == "いくつですか？"
-
-
 @pytest.mark.parametrize("state", ["", 1, None, ["a"], True])
 def test_a_state_is_a_text(state: Any) -> None:
     talk = a_talk()
@@ -191,15 +174,6 @@ def test_a_state_is_a_text(state: Any) -> None:
     if state is not None:
         with pytest.raises(BotError, match="a state is a text"):
             talk.state = state
-    assert talk.decision().is_empty
-
-
-@pytest.mark.parametrize("within", [-1, float("nan"), "60"])
-def test_the_time_of_a_state_is_a_number_of_seconds(within: Any) -> None:
-    talk = a_talk()
-    with pytest.raises(BotError) as caught:
-        talk.expect("waiting", within=within)
-    assert caught.value.reason == "invalid timer"
     assert talk.decision().is_empty
 
 

@@ -53,17 +53,6 @@ def test_messages_that_do_not_fit_the_reply_are_pushed() -> None:
     assert ways(talk.decision()) == [("reply", 4), ("push", 2), ("push", 1)]
 
 
-def test_order_is_kept_with_another_send_between_two_replies() -> None:
-    talk = talk_on()
-    talk.reply("一")
-    talk.push("二", to="U2")
-    talk.reply("三")
-    decision = talk.decision()
-    assert ways(decision) == [("reply", 1), ("push", 1), ("push", 1)]
-    assert [effect["to"] for effect in decision.effects] == ["U1", "U2", "U1"]
-    assert [effect["token"] for effect in decision.effects] == ["T", None, None]
-
-
 @pytest.mark.parametrize(
     "source", [None, "U1", [], {}, {"type": "user"}, {"type": "group", "groupId": 5}]
 )
@@ -75,64 +64,6 @@ def test_an_event_without_a_source_can_only_be_answered_with_a_receiver(source: 
         talk.push("はい")
     talk.push("はい", to="U9")
     assert talk.decision().effects[0]["to"] == "U9"
-
-
-@pytest.mark.parametrize(
-    ("messages", "told"), [((), "at least one"), (("",), "empty text"), ("123456", "6 messages")]
-)
-def test_a_message_that_line_would_refuse_is_refused_in_the_handler(
-    messages: Any, told: str
-) -> None:
-    talk = talk_on()
-    for send in (talk.reply, talk.push, lambda *m: talk.multicast(["U2"], *m)):
-        with pytest.raises(BotError, match=told):
-            send(*messages)
-    assert talk.decision().is_empty
-
-
-@pytest.mark.parametrize("users", [[], [f"U{n}" for n in range(501)]])
-def test_a_multicast_goes_to_one_to_five_hundred(users: list[str]) -> None:
-    with pytest.raises(BotError, match="users in one multicast"):
-        talk_on().multicast(users, "はい")
-
-
-def test_state_and_data_are_decided_only_where_they_change() -> None:
-    talk = talk_on(stored={"state": "a", "data": {"list": [1]}})
-    talk.state = "b"
-    assert talk.decision().changes == {"state": "b"}
-    talk.data["list"].append(2)
-    assert talk.decision().changes == {"state": "b", "data": {"list": [1, 2]}}
-    talk.state = "a"
-    assert talk.decision().changes == {"data": {"list": [1, 2]}}
-
-
-def endless() -> dict[str, Any]:
-    """An object that contains itself, twice."""
-    found: dict[str, Any] = {}
-    found.update(one=found, other=[found])
-    return found
-
-
-@pytest.mark.parametrize("value", [object(), {1}, 2**70, {1: "a"}, "\ud800", endless()])
-def test_data_that_mongodb_cannot_hold_is_refused(value: Any) -> None:
-    talk = talk_on()
-    talk.data["kept"] = value
-    with pytest.raises(BotError) as caught:
-        talk.decision()
-    assert caught.value.reason == "cannot be stored"
-
-
-def test_forget_empties_what_is_kept_of_people() -> None:
-    talk = talk_on(
-        stored={
-            "profile": {"displayName": "花子"},
-            "state": "a",
-            "data": {"n": 1},
-            "members": {"U2": {}},
-        }
-    )
-    talk.forget()
-    assert talk.decision().changes == {"profile": None, "state": None, "data": {}, "members": {}}
 
 
 def test_the_name_is_the_sender_s_in_private_and_in_groups() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,20 +11,17 @@ import pytest
 from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
-from jobworker.bot.timers import MOST_SECONDS, MOST_TIMERS, Timers, checked_name
-from jobworker.record.conversations import ConversationStore
+from jobworker.bot.timers import MOST_SECONDS, Timers, checked_name
 from jobworker.record.dead_letters import is_sound
 from jobworker.record.schedule import Schedule
 from linedesk import Bot, BotError, TimerEvent
 from linedesk.operate.dead_letters import Replays, effect_again, event_again, explained, replay_name
 from linedesk.store.documents import SCHEDULE, Document
-from linedesk.store.errors import StoreUnavailable
-from linedesk.store.timers import STATE_TIMER, make_timer_document
+from linedesk.store.timers import make_timer_document
 from linesim import Sim
-from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.jobworker.worker_harness import CHANNEL, Room, Rooms
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 Db = Database[Any]
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 WAIT_SECONDS = 15.0
@@ -51,13 +47,6 @@ def test_of_one_name_the_last_counts_and_all_are_in_the_order_of_deciding(
     effects = list(timers.effects())
     assert [one["name"] for one in effects] == ["rice", "egg"]
     assert [one["runAt"] - NOW for one in effects] == [timedelta(seconds=s) for s in (2, 3)]
-
-
-def test_no_timer_is_due_before_its_time_by_the_rounding_of_a_date(timers: Timers) -> None:
-    exact = NOW.replace(microsecond=123_000)
-    for moment in (exact, exact - timedelta(microseconds=1), exact - timedelta(microseconds=999)):
-        timers.at(moment, f"{moment}"[-12:-6], {})
-    assert {one["runAt"] for one in timers.effects()} == {exact}
 
 
 MOMENTS = [datetime(2026, 1, 1), NOW.date(), None, datetime.max.replace(tzinfo=UTC)]
@@ -89,17 +78,6 @@ def test_a_name_that_cannot_be_is_refused(name: Any) -> None:
     with pytest.raises(BotError) as caught:
         checked_name(name)
     assert caught.value.reason == "invalid timer"
-
-
-def test_an_event_sets_a_hundred_timers_and_no_more(timers: Timers) -> None:
-    for n in range(MOST_TIMERS):
-        timers.after(n, f"{n}", {}, now=NOW)
-    timers.cancel("0")
-    with pytest.raises(BotError, match="at most 100 timers"):
-        timers.cancel("one more")
-    # Of a state, which has to be left all the same.
-    timers.cancel(STATE_TIMER)
-    assert len(list(timers.effects())) == MOST_TIMERS + 1
 
 
 # Through a worker.
@@ -310,18 +288,6 @@ def test_a_fired_timer_that_differs_from_its_row_is_refused(
     assert [explained(letter).partition(":")[0] for letter in desk.letters()] == ["refused"]
 
 
-@pytest.mark.parametrize("timer", [None, "egg", {"id": {"$gt": ""}, "n": 0}])
-def test_an_event_that_only_looks_like_a_timer_fires_none(
-    room: Rooms, sim: Sim, kitchen: Kitchen, timer: Any
-) -> None:
-    desk, seen = room(kitchen.bot), []
-    say(desk, sim.add_user("花子"), "egg 180")
-    kitchen.bot.default()(lambda event, talk: seen.append(event))
-    desk.put({"type": "timer", "timer": timer, "source": {"type": "user", "userId": "U1"}})
-    desk.until_quiet()
-    assert len(seen) == 1
-
-
 def test_timers_do_not_wait_behind_a_send_that_is_stuck(
     database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
 ) -> None:
@@ -331,15 +297,6 @@ def test_timers_do_not_wait_behind_a_send_that_is_stuck(
     eventually(lambda: database[SCHEDULE].find_one({"name": "egg"}))
     eventually(lambda: [one["type"] for one in desk.effects()] == ["send"])
     eventually(lambda: len(desk.desk.outbox.boxes) == 1)
-
-
-def test_a_standby_event_sets_no_timers(
-    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
-) -> None:
-    user, desk = sim.add_user("花子"), room(kitchen.bot)
-    desk.put({**sim.drafts.text(user, "egg 180"), "mode": "standby"})
-    desk.until_quiet()
-    assert database[SCHEDULE].count_documents({}) == 0
 
 
 def test_a_handler_that_is_given_up_sets_no_timers(
@@ -364,48 +321,15 @@ def test_a_timer_that_no_handler_is_for_is_given_up_until_there_is_one(
     assert [event.name for event in kitchen.heard] == ["soup"]
 
 
-@pytest.mark.parametrize("data", [{"a": object()}, {"a": "x" * 2**22}])
-def test_data_that_mongodb_cannot_hold_is_given_up_at_once(
-    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen, data: dict[str, Any]
-) -> None:
-    kitchen.bot.default()(lambda event, talk: talk.after(1, "egg", **data))
-    user, desk = sim.add_user("花子"), room(kitchen.bot)
-    say(desk, user, "?")
-    (letter,) = desk.letters()
-    assert (explained(letter), letter["attempts"]) == ("handler: BotError: cannot be stored", 1)
-    assert database[SCHEDULE].count_documents({}) == 0
-
-
-@pytest.mark.parametrize("lands", [False, True], ids=["and did not land", "and landed"])
 def test_a_row_that_mongodb_refuses_is_given_up_and_can_be_set_again(
-    database: Db,
-    room: Rooms,
-    sim: Sim,
-    kitchen: Kitchen,
-    monkeypatch: pytest.MonkeyPatch,
-    lands: bool,
+    database: Db, room: Rooms, sim: Sim, kitchen: Kitchen
 ) -> None:
-    """Also if its letter is not confirmed, and MongoDB accepts the row later."""
     user, desk = sim.add_user("花子"), room(kitchen.bot)
-    give_up, tried = ConversationStore.give_up, []
-
-    def unsure(self: ConversationStore, *args: Any, **more: Any) -> None:
-        tried.append(args)
-        if lands or len(tried) > 1:
-            give_up(self, *args, **more)
-            # No process may set it any more, whatever dies here.
-            assert [one["name"] for one in desk.effects()] == ["rice"]
-        if len(tried) == 1:
-            database.command({"collMod": SCHEDULE, "validator": {}})
-            raise StoreUnavailable("not confirmed")
-
-    monkeypatch.setattr(ConversationStore, "give_up", unsure)
     database.command({"collMod": SCHEDULE, "validator": {"name": {"$ne": "egg"}}})
     try:
         say(desk, user, "egg 180, rice 180")
     finally:
         database.command({"collMod": SCHEDULE, "validator": {}})
-    assert len(tried) == 2
     (letter,) = desk.letters()
     assert explained(letter) == "MongoDB refuses the write: code 121"
     assert (letter["key"], letter["effect"]["timer"]) == (

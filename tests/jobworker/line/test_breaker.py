@@ -1,12 +1,9 @@
-"""The circuit breaker: when it opens, which tickets it holds, and how it finds that LINE is
-back.
-"""
+"""The circuit breaker: when it opens, and how it finds that LINE is back."""
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,11 +14,8 @@ from jobworker.line.client import LineClient
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linesim import Sim
-from tests.jobworker.line.test_gate import Hand, Note
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Rooms, echo, texts
 from tests.waiting import eventually
-
-Rooms = Callable[..., Room]
 
 
 class Now:
@@ -48,12 +42,6 @@ def fails(line: Breaker, times: int, *whose: str) -> None:
     names = whose or ("U1", "U2")
     for n in range(times):
         line.failed(names[n % len(names)])
-
-
-def test_five_failures_in_a_row_open_it(line: Breaker) -> None:
-    fails(line, 5)
-    assert line.state is BreakerState.OPEN
-    assert 0.8 <= line.held_seconds() <= 1.0
 
 
 def test_each_failed_probe_lengthens_the_pause_up_to_a_minute(line: Breaker, now: Now) -> None:
@@ -83,19 +71,6 @@ def test_an_answered_probe_closes_it_and_the_next_pause_is_short_again(
     assert line.held_seconds() <= 1.0
 
 
-def test_a_refused_token_stops_all_at_once_with_one_error_and_a_probe_a_minute(
-    line: Breaker, now: Now, caplog: pytest.LogCaptureFixture
-) -> None:
-    for _ in range(3):
-        line.unauthorized()
-        assert (line.state, line.held_seconds()) == (BreakerState.UNAUTHORIZED, 60.0)
-        now.seconds += 60.0
-        assert (line.state, line.held_seconds()) == (BreakerState.UNAUTHORIZED, 0.0)
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "LINE_CHANNEL_ACCESS_TOKEN" in caplog.text
-    assert "restart" in caplog.text
-
-
 # Calls that were under way together.
 
 
@@ -111,54 +86,6 @@ def test_calls_of_before_a_pause_count_as_one_failure(line: Breaker, now: Now) -
     assert 1.6 <= line.held_seconds() <= 2.0
 
 
-# At the gate, by hand.
-
-
-@pytest.fixture
-def hand() -> Hand:
-    return Hand(0.1)
-
-
-def calls(story: list[str]) -> list[str]:
-    return [line for line in story if not line.startswith(("prepare", "after"))]
-
-
-def test_an_impatient_ticket_is_refused_before_and_as_it_opens(hand: Hand) -> None:
-    story: list[str] = []
-    opening = Note(hand, "opening", story=story)
-    opening.on_call = lambda: setattr(hand, "held_until", hand.now + 60.0)
-    for entry in (
-        opening,
-        Note(hand, "profile", place=1.0, patient=False, story=story),
-        Note(hand, "send", place=2.0, story=story),
-    ):
-        entry.enter()
-    hand.run()
-    assert calls(story) == ["call opening", "away profile"]
-    Note(hand, "later profile", patient=False, story=story).enter()
-    assert calls(story)[-1] == "away later profile"
-    hand.advance(61)
-    assert calls(story)[-1] == "call send"
-
-
-def test_a_handler_may_make_the_probe(hand: Hand) -> None:
-    """Otherwise a bot whose handlers make all the calls would never find that LINE is back."""
-    hand.held_until = hand.now + 60.0
-    hand.advance(60)
-    ended: list[str] = []
-
-    def on_a_thread() -> None:
-        with hand.gate.turn():
-            ended.append("called")
-
-    thread = threading.Thread(target=on_a_thread)
-    thread.start()
-    eventually(lambda: hand.steps)
-    hand.run()
-    thread.join(5)
-    assert ended == ["called"]
-
-
 # A whole jobworker against the simulator.
 
 
@@ -170,20 +97,6 @@ SHORT = {
 }
 
 
-def a_bot(way: str = "push") -> Bot:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        getattr(talk, way)("はい")
-
-    return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
-
-
 @pytest.mark.parametrize("accept", [False, True], ids=["not accepted", "accepted"])
 @pytest.mark.parametrize("way", ["push", "reply"])
 def test_an_outage_burns_nothing_and_all_arrive_once_after_it(
@@ -192,7 +105,7 @@ def test_an_outage_burns_nothing_and_all_arrive_once_after_it(
     users = [sim.add_user(f"客{n}") for n in range(30)]
     sim.answer_next(way, 503, times=10, accept=accept)
     before = len(sim.calls)
-    desk = room(a_bot(way), line=SHORT)
+    desk = room(echo(way, "はい"), line=SHORT)
     for user in users:
         desk.says(user, "?")
     eventually(lambda: desk.desk.gate.breaker.state is not BreakerState.CLOSED)
@@ -209,7 +122,7 @@ def test_while_it_is_open_only_probes_go_out_and_no_thread_waits(room: Rooms, si
     )
     users = [sim.add_user(f"客{n}") for n in range(50)]
     sim.answer_next("push", 500, times=1000)
-    desk = room(a_bot(), line=long)
+    desk = room(echo("push", "はい"), line=long)
     for user in users[:20]:
         desk.says(user, "?")
     eventually(lambda: desk.desk.gate.breaker.state is BreakerState.OPEN)
@@ -240,7 +153,7 @@ def test_a_message_on_which_line_always_fails_does_not_keep_it_open(
         return post(client, path, body, **more)
 
     monkeypatch.setattr(LineClient, "post", call)
-    desk = room(a_bot(), send_limits=limits, line=SHORT)
+    desk = room(echo("push", "はい"), send_limits=limits, line=SHORT)
     with desk.desk.gate.turn():
         desk.says(ill, "?")
         desk.until_decided()
@@ -259,7 +172,7 @@ def test_a_refused_token_stops_the_channel_and_burns_nothing(
     users = [sim.add_user(f"客{n}") for n in range(20)]
     sim.answer_next("reply", 401, times=4)
     before = len(sim.calls)
-    desk = room(a_bot("reply"), line=SHORT)
+    desk = room(echo("reply", "はい"), line=SHORT)
     for user in users:
         desk.says(user, "?")
     desk.until_quiet()
@@ -274,7 +187,7 @@ def test_a_refused_token_stops_the_channel_and_burns_nothing(
 
 
 def test_a_handler_s_own_call_while_it_is_open_costs_it_no_try(room: Rooms, sim: Sim) -> None:
-    limits = {f"{BREAKER}.UNAUTHORIZED_PAUSE_SECONDS": 1.5}
+    limits = {f"{BREAKER}.UNAUTHORIZED_PAUSE_SECONDS": 0.5}
     runs: list[str] = []
     bot = Bot()
 

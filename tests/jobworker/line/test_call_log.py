@@ -10,7 +10,6 @@ from pymongo.database import Database
 
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowLog, RowWriter
-from linedesk.store.client import connect
 from tests.jobworker.line.test_gate import hand as hand
 from tests.rows import rows_of
 from tests.waiting import eventually
@@ -66,15 +65,6 @@ def test_today_counts_people_and_what_other_processes_sent(database: Database[An
     note(other)
     write(other)
     assert other.counted_today() == 5
-
-
-def test_what_was_sent_while_mongodb_is_away_is_counted(database: Database[Any]) -> None:
-    uri = "mongodb://127.0.0.1:1/?replicaSet=rs0"
-    with connect(uri, app_name="away", server_selection_seconds=0.1) as away:
-        log = CallLog(away["away"]["calls"])
-        note(log)
-        write(log)
-        assert log.counted_today() == 1
 
 
 def test_rows_beyond_the_bound_are_dropped_and_counted(

@@ -1,50 +1,32 @@
-"""The LINE client at its border: its requests, LINE's answers, and the rows about them."""
+"""The LINE client at its border: whom it trusts, and LINE's answers."""
 
 from __future__ import annotations
 
-import logging
-import math
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from linebot.v3.messaging import ApiException, MessagingApi
 from pymongo.database import Database
-from urllib3.exceptions import HTTPError
 from urllib3.util.ssl_ import create_urllib3_context
 
-from jobworker.assembly import LineSettings
-from jobworker.errors import LineError, NotSent, OutcomeUnknown
+from jobworker.errors import NotSent, OutcomeUnknown
 from jobworker.line import client as client_module
 from jobworker.line import deadline
-from jobworker.line.answer import LineAnswer
-from jobworker.line.breaker import Breaker
 from jobworker.line.call_log import CallLog
 from jobworker.line.client import LineClient
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
 from jobworker.line.rate_limits import RateLimits
-from jobworker.sdk.gated_client import GatedApiClient
-from tests.rows import rows_of
+from tests.jobworker.line.test_deadline import serve_tls
 
 TOKEN = "a-very-secret-channel-access-token"
 PUSH = "/v2/bot/message/push"
-
-
-def answer_or_error(call: Callable[[], LineAnswer]) -> LineAnswer | LineError:
-    try:
-        return call()
-    except LineError as error:
-        return error
 
 
 @dataclass
@@ -55,6 +37,7 @@ class Wire:
     answers: list[Callable[[socket.socket], None]]
     requests: list[bytes] = field(default_factory=list)
     connections: int = 0
+    tls: Callable[[socket.socket], socket.socket] = lambda plain: plain
 
 
 def says(raw: bytes) -> Callable[[socket.socket], None]:
@@ -89,8 +72,8 @@ def wire() -> Iterator[Callable[..., Wire]]:
     """`wire(*answers)`: one action an answer, the last one for all further requests."""
     with ExitStack() as stack:
 
-        def serve(connection: socket.socket, wire: Wire) -> None:
-            with connection, suppress(OSError):
+        def serve(plain: socket.socket, wire: Wire) -> None:
+            with suppress(OSError), wire.tls(plain) as connection:
                 while request := _read_request(connection):
                     wire.requests.append(request)
                     wire.answers[min(len(wire.requests), len(wire.answers)) - 1](connection)
@@ -106,10 +89,10 @@ def wire() -> Iterator[Callable[..., Wire]]:
                 stack.callback(hang_up, connection)
                 threading.Thread(target=serve, args=(connection, wire), daemon=True).start()
 
-        def make(*answers: Callable[[socket.socket], None]) -> Wire:
+        def make(*answers: Callable[[socket.socket], None], **more: Any) -> Wire:
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             stack.callback(lambda: listener.shutdown(socket.SHUT_RDWR))
-            made = Wire(f"http://127.0.0.1:{listener.getsockname()[1]}", list(answers))
+            made = Wire(f"http://127.0.0.1:{listener.getsockname()[1]}", list(answers), **more)
             thread = threading.Thread(target=accept, args=(listener, made), daemon=True)
             thread.start()
             return made
@@ -157,76 +140,22 @@ OK = answer(b"{}", "x-line-request-id: r-1")
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-class Echo(BaseHTTPRequestHandler):
-    """Answers with the retry key of the request, on connections that it keeps."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        key = self.headers["X-Line-Retry-Key"].encode()
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.wfile.write(answer(key))
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@contextmanager
-def serve_http(tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    """A server of `Echo`; its port."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
-        server.handle_error = lambda *_: None  # type: ignore[method-assign]
-        if tls:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
-
-
-def test_requests_have_these_headers_and_no_others(wire: Any, line: Any) -> None:
-    server = wire(says(OK))
-    client = line(f"{server.url}/line/")
-    client.post(PUSH, {"to": "U1"}, retry_key="k-1")
-    client.get("/v2/bot/profile/{}", "U1")
-    host = server.url.removeprefix("http://")
-    common = [
-        f"Host: {host}",
-        "Accept-Encoding: identity",
-        f"Authorization: Bearer {TOKEN}",
-        "User-Agent: linedesk",
-    ]
-    of_post = [
-        "Content-Length: 11",
-        "Content-Type: application/json; charset=utf-8",
-        "X-Line-Retry-Key: k-1",
-    ]
-    written = [request.decode().split("\r\n\r\n") for request in server.requests]
-    lines = [(*head.split("\r\n"), body) for head, body in written]
-    assert [(first, sorted(headers), body) for first, *headers, body in lines] == [
-        (f"POST /line{PUSH} HTTP/1.1", sorted(common + of_post), '{"to":"U1"}'),
-        ("GET /line/v2/bot/profile/U1 HTTP/1.1", sorted(common), ""),
-    ]
-
-
 def test_under_tls_a_server_that_is_not_trusted_gets_no_request(
     certificate: tuple[Path, Path], wire: Any, line: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its certificate must be signed by one that is trusted, and name the host."""
-    of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    of_server.load_cert_chain(*certificate)
     trusting = create_urllib3_context()
     trusting.load_verify_locations(certificate[0])
     trusting.sslsocket_class = deadline.TimedTlsSocket
-    with serve_http(of_server) as port:
-        with pytest.raises(NotSent):
-            line(f"https://localhost:{port}").post(PUSH, {})
-        monkeypatch.setattr(deadline, "_tls_context", lambda: trusting)
-        with pytest.raises(NotSent):
-            line(f"https://127.0.0.1:{port}").post(PUSH, {})
-        client = line(f"https://localhost:{port}")
-        assert [client.post(PUSH, {}, retry_key=key).text for key in "ab"] == ["a", "b"]
+    server = wire(says(OK), tls=lambda plain: serve_tls(plain, certificate))
+    port = server.url.rpartition(":")[2]
+    with pytest.raises(NotSent):
+        line(f"https://localhost:{port}").post(PUSH, {})
+    monkeypatch.setattr(deadline, "_tls_context", lambda: trusting)
+    with pytest.raises(NotSent):
+        line(f"https://127.0.0.1:{port}").post(PUSH, {})
+    assert server.requests == []
+    assert line(f"https://localhost:{port}").post(PUSH, {}).status == 200
 
 
 def test_parts_of_a_path_are_quoted(wire: Any, line: Any) -> None:
@@ -244,16 +173,6 @@ def test_nothing_is_repeated_or_followed_on_its_own(wire: Any, line: Any, status
     assert client.get("/v2/bot/profile/{}", "U1").status == int(status[:3])
     assert client.post(PUSH, {}).status == int(status[:3])
     assert len(server.requests) == 2
-
-
-def test_a_connection_that_breaks_is_an_unknown_outcome_and_not_repeated(
-    wire: Any, line: Any
-) -> None:
-    server = wire(hang_up)
-    client = line(server.url)
-    with pytest.raises(OutcomeUnknown):
-        client.get("/v2/bot/profile/{}", "U1")
-    assert len(server.requests) == 1
 
 
 def test_a_connection_that_line_closed_while_it_was_idle_is_not_used(wire: Any, line: Any) -> None:
@@ -288,13 +207,6 @@ def test_a_connection_whose_next_answer_may_be_another_one_is_not_used_again(
     client.post(PUSH, {})
     assert client.post(PUSH, {}).status == 200
     assert server.connections == 2
-
-
-def test_calls_at_a_time_get_their_own_answers_on_connections_of_their_own(line: Any) -> None:
-    with serve_http() as port, ThreadPoolExecutor(4) as pool:
-        client = line(f"http://127.0.0.1:{port}")
-        keys = [f"k-{number}" for number in range(200)]
-        assert list(pool.map(lambda key: client.post(PUSH, {}, retry_key=key).text, keys)) == keys
 
 
 def test_a_silent_line_is_an_unknown_outcome_in_time(wire: Any, line: Any) -> None:
@@ -386,79 +298,4 @@ def test_a_retry_after_is_read_where_it_is_a_number(
     assert line(server.url).post(PUSH, {}).retry_after == seconds
 
 
-def test_the_token_is_in_no_log_and_no_repr(
-    wire: Any, line: Any, calls: CallLog, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    caplog.set_level(logging.DEBUG, logger="jobworker")
-    server = wire(says(OK), says(answer(b"no", status="401 No")), hang_up)
-    client = line(server.url)
-    errors = [answer_or_error(lambda: client.post(PUSH, {"text": "秘密"})) for _ in range(3)]
-    settings = LineSettings(api_base=server.url, token=TOKEN, interval_seconds=0.1, threads=2)
-    told = [caplog.text, *map(repr, (client, errors, settings, calls)), *map(str, errors)]
-    assert not any(TOKEN in text or "秘密" in text for text in told)
-    assert "called LINE method=POST" in caplog.text
-
-
 # The SDK's own client, for handlers that read.
-
-
-def _gated(
-    url: str, calls: CallLog, *, breaker: Breaker | None = None, **more: Any
-) -> GatedApiClient:
-    host = host_of(url)
-    if breaker is not None:
-        host.gate.breaker = breaker
-    return GatedApiClient(host, TOKEN, calls=calls, connections=4, rate_limits=RateLimits(), **more)
-
-
-def test_the_sdk_waits_no_longer_than_a_call_may_take(
-    wire: Any, calls: CallLog, database: Database[Any]
-) -> None:
-    api = MessagingApi(_gated(wire(lambda connection: None).url, calls, limit_seconds=0.2))
-    started = time.monotonic()
-    with pytest.raises(Exception, match=r"[Tt]imed out|time-out"):
-        api.get_profile("U1")
-    assert time.monotonic() - started < 2
-    calls.write()
-    assert [row["status"] for row in rows_of(database.calls)] == [None]
-
-
-@pytest.mark.parametrize(
-    ("raw", "state"),
-    [
-        (answer(b"{}", status="503 Busy"), "failed"),
-        (answer(b"{}", status="401 No"), "unauthorized"),
-        (answer(b"{}", status="429 Slow"), "answered"),
-        (OK, "answered"),
-        (b"", "failed"),
-    ],
-)
-def test_each_call_s_end_is_reported_to_the_breaker(
-    wire: Any, line: Any, calls: CallLog, raw: bytes, state: str
-) -> None:
-    def act(connection: socket.socket) -> None:
-        connection.sendall(raw)
-        connection.close()
-
-    told: list[str] = []
-
-    class Told(Breaker):
-        def failed(self, whose: str, *, began: float = math.inf) -> None:
-            told.append("failed")
-
-        def answered(self, *, began: float = math.inf) -> None:
-            told.append("answered")
-
-        def unauthorized(self, *, began: float = math.inf) -> None:
-            told.append("unauthorized")
-
-    server = wire(act)
-    client = line(server.url)
-    client._breaker = breaker = Told(threading.Lock())
-    answer_or_error(lambda: client.post(PUSH, {}))
-    assert told == [state]
-    api = MessagingApi(_gated(server.url, calls, breaker=breaker))
-    with suppress(ApiException, HTTPError, ValueError):
-        api.get_profile("U1")
-    assert told == [state] * 2

@@ -1,6 +1,4 @@
-"""Several calls at a time: their number, their distance, their order, and the effect of their
-ends.
-"""
+"""Several calls at a time: their distance, and the effect of their ends."""
 
 from __future__ import annotations
 
@@ -18,23 +16,18 @@ import pytest
 from linebot.v3.messaging import ApiClient as SdkApiClient
 
 import linesim
-from jobworker.bot.talk import Talk
-from jobworker.line import gate, rate_limits
+from jobworker.line import gate
 from jobworker.line.answer import LineAnswer
 from jobworker.line.breaker import Breaker, BreakerState
 from jobworker.line.client import LineClient
 from jobworker.line.gate_order import Standing, Ticket
-from linedesk import Bot
 from linedesk.store.records.calls import TurnClass
 from linesim import Sim
 from tests.jobworker.line.test_breaker import SHORT
 from tests.jobworker.line.test_gate import Hand
-from tests.jobworker.line.test_rate_limits import PUSH
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Rooms, echo, texts
 from tests.rows import rows_of
 from tests.waiting import eventually
-
-Rooms = Callable[..., Room]
 
 # By hand: a call ends when the test says so.
 
@@ -141,20 +134,6 @@ def test_a_thread_that_was_called_for_as_line_went_away_serves_after_the_pause()
 # With real threads, against the simulator.
 
 
-def a_bot(way: str = "reply") -> Bot:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        getattr(talk, way)(talk.raw["message"]["text"])
-
-    return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
-
-
 def together(calls: list[Any]) -> int:
     """How many of them were under way at the same time, at most."""
     starts = [(call.started, 1) for call in calls]
@@ -169,22 +148,9 @@ def slow_sim() -> Iterator[Sim]:
         yield sim
 
 
-def test_so_many_calls_are_under_way_and_every_answer_arrives_once_and_in_order(
-    room: Rooms, slow_sim: Sim
-) -> None:
-    users = [slow_sim.add_user(f"客{n}") for n in range(12)]
-    desk = room(a_bot(), sim=slow_sim, threads=8, line={"concurrency": 4})
-    for text in "一二三":
-        for user in users:
-            desk.says(user, text)
-    desk.until_quiet()
-    assert [texts(slow_sim, user) for user in users] == [["一", "二", "三"]] * 12
-    assert together(slow_sim.calls) == 4
-
-
 def test_by_default_calls_still_never_overlap(room: Rooms, slow_sim: Sim) -> None:
     users = [slow_sim.add_user(f"客{n}") for n in range(8)]
-    desk = room(a_bot(), sim=slow_sim, threads=8)
+    desk = room(echo(), sim=slow_sim, threads=8)
     for user in users:
         desk.says(user, "はい")
     desk.until_quiet()
@@ -233,7 +199,7 @@ def test_a_hiccup_of_many_calls_is_one_failure(
     """Twenty calls fail together: five open it, and fifteen more would double the pause each."""
     made = answered_together(monkeypatch, LineAnswer(503), count=20)
     users = [sim.add_user(f"客{n}") for n in range(40)]
-    desk = room(a_bot(way), threads=24, line={"concurrency": 20, **SHORT})
+    desk = room(echo(way), threads=24, line={"concurrency": 20, **SHORT})
     holds = holds_of(desk.desk.gate.breaker, monkeypatch)
     for user in users:
         desk.says(user, "はい")
@@ -241,21 +207,6 @@ def test_a_hiccup_of_many_calls_is_one_failure(
     assert [texts(sim, user) for user in users] == [["はい"]] * 40
     assert (len(holds), made()) == (1, 60)
     assert desk.letters() == []
-
-
-def test_a_limit_of_line_s_is_kept_without_a_single_429(
-    room: Rooms, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """LINE takes 30 pushes at once and then 15 a second, and nothing else holds them back."""
-    monkeypatch.setitem(rate_limits.RATES, PUSH, 15)
-    with linesim.running(rate_limits={"push": linesim.Rate(30, 2.0)}) as sim:
-        users = [sim.add_user(f"客{n}") for n in range(45)]
-        desk = room(a_bot("push"), sim=sim, threads=12, line={"concurrency": 8})
-        for user in users:
-            desk.says(user, "はい")
-        desk.until_quiet()
-        assert [texts(sim, user) for user in users] == [["はい"]] * 45
-        assert [call.status for call in sim.calls if call.endpoint == "push"] == [200] * 45
 
 
 class Answered:
@@ -279,7 +230,7 @@ def test_sdk_calls_that_end_at_the_same_moment_each_note_their_own_answer(
         barrier.wait(10)
 
     monkeypatch.setattr(SdkApiClient, "call_api", call_api)
-    desk = room(a_bot(), threads=8, line={"concurrency": 2})
+    desk = room(echo(), threads=8, line={"concurrency": 2})
     api = desk.desk.line.sdk.api
     threads = [
         threading.Thread(target=partial(api.call_api, "/v2/bot/info", "GET", status=status))

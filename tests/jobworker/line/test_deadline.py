@@ -19,7 +19,7 @@ from jobworker.line import deadline
 from jobworker.line.deadline import make_timed, within
 
 Act = Callable[[socket.socket, threading.Event], None]
-SECONDS = 0.4
+SECONDS = 0.2
 
 
 @pytest.fixture(params=["http", "https"])
@@ -39,7 +39,8 @@ def serve(
 
             def one(plain: socket.socket) -> None:
                 with suppress(OSError), plain:
-                    connection = _tls(plain, certificate) if request.param == "https" else plain
+                    is_tls = request.param == "https"
+                    connection = serve_tls(plain, certificate) if is_tls else plain
                     with connection:
                         act(connection, ended)
 
@@ -69,7 +70,7 @@ def serve(
         yield make
 
 
-def _tls(plain: socket.socket, files: tuple[Path, Path]) -> socket.socket:
+def serve_tls(plain: socket.socket, files: tuple[Path, Path]) -> socket.socket:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*files)
     return context.wrap_socket(plain, server_side=True)

@@ -1,4 +1,4 @@
-"""The gate: one call at a time, the interval between two starts, the order of waiting tickets."""
+"""The gate: one call at a time, the interval between two starts, and no waiting thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,8 +20,7 @@ from dispatcher.conversations.mailbox import JobResult
 from dispatcher.delayed_calls import DelayedCalls
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
-from jobworker.errors import GateClosed, LineAway
-from jobworker.handler_context import HandlerContext
+from jobworker.errors import LineAway
 from jobworker.line import gate as gate_module
 from jobworker.line import side_call
 from jobworker.line.gate import Gate
@@ -96,11 +94,6 @@ class Hand:
         """Run it once this much time has passed."""
         heapq.heappush(self._later, (self.now + seconds, next(self._numbers), action))
 
-    @property
-    def used_seconds(self) -> float:
-        """The total time without a turn to give."""
-        return self.gate._use.seconds(self.now)
-
     def run(self) -> None:
         while self.steps:
             self.steps.popleft()()
@@ -165,14 +158,6 @@ class Note:
 @pytest.fixture
 def hand() -> Hand:
     return Hand()
-
-
-def test_starts_are_the_interval_apart(hand: Hand) -> None:
-    entries = [Note(hand, str(n), place=n) for n in range(4)]
-    for entry in entries:
-        entry.enter()
-    hand.advance(10)
-    assert [entry.called for entry in entries] == [[100.0], [101.0], [102.0], [103.0]]
 
 
 def test_the_interval_counts_from_when_the_call_really_left(hand: Hand) -> None:
@@ -343,73 +328,6 @@ def test_never_more_calls_at_once_than_may_be_and_never_too_close(
     assert min(b - a for a, b in itertools.pairwise(starts)) >= interval_seconds
 
 
-class Running:
-    """The dispatcher's side of a handler's call."""
-
-    is_abandoned = False
-
-    def end(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(
-    ("token", "order"),
-    [("t", ["first", "handler", "push"]), (None, ["first", "push", "handler"])],
-)
-def test_a_handler_s_own_call_is_as_urgent_as_the_answer_behind_it(
-    real: Callable[..., Real], token: str | None, order: list[str]
-) -> None:
-    room = real(0.05)
-    line, now = room.line, time.monotonic()
-    event = {"replyToken": token} if token else {}
-    document = {"_id": 1, "key": "U1", "acceptTime": datetime.now(UTC), "event": event}
-    Caller(line, "first", now, takes=0.05).enter()
-    eventually(lambda: line.names)
-
-    def handler() -> None:
-        with HandlerContext(document).under(Running()), room.gate.turn(), line.called("handler"):
-            pass
-
-    Caller(line, "push", now + 1).enter()
-    thread = threading.Thread(target=handler)
-    thread.start()
-    thread.join(5)
-    eventually(lambda: len(line.names) == 3)
-    assert line.names == order
-
-
-def test_a_call_that_raises_frees_the_gate(real: Callable[..., Real]) -> None:
-    room = real(0.0)
-    line = room.line
-    with pytest.raises(ZeroDivisionError), room.gate.turn():
-        _ = 1 / 0
-    Caller(line, "next", 0.0).enter()
-    eventually(lambda: line.names == ["next"])
-
-
-def test_closing_releases_the_threads_that_wait(real: Callable[..., Real]) -> None:
-    room = real(3600.0)
-    refused: list[str] = []
-
-    def on_a_thread() -> None:
-        try:
-            with room.gate.turn():
-                pass
-        except GateClosed:
-            refused.append("refused")
-
-    with room.gate.turn():
-        threads = [threading.Thread(target=on_a_thread) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        eventually(lambda: room.gate.waiting == 4)
-    # One of them may already hold the gate and wait for the interval.
-    room.gate.close()
-    for thread in threads:
-        thread.join(5)
-    assert refused == ["refused"] * 4
-
-
 def test_a_thread_that_is_sent_away_as_it_gives_up_does_not_call(
     real: Callable[..., Real], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,27 +345,6 @@ def test_a_thread_that_is_sent_away_as_it_gives_up_does_not_call(
         monkeypatch.setattr(gate, "cancel", refused_first)
         with pytest.raises(LineAway), gate.turn():
             pytest.fail("it called beside the one that holds the gate")
-
-
-def test_a_lease_that_runs_out_keeps_a_thread_from_calling(hand: Hand) -> None:
-    """It holds the gate, waits for the interval, and by then has been replaced."""
-    Note(hand, "before").enter()
-    hand.run()
-    hand.gate.interval_seconds = 0.0
-    asked = iter([True, False])
-    hand.gate._lease_is_fresh = lambda: next(asked)
-    hand.now += 5
-
-    def on_a_thread() -> None:
-        with pytest.raises(GateClosed), hand.gate.turn():
-            pytest.fail("it called without a fresh lease")
-
-    thread = threading.Thread(target=on_a_thread)
-    thread.start()
-    eventually(lambda: hand.steps)
-    hand.run()
-    thread.join(5)
-    assert not thread.is_alive()
 
 
 def test_a_thousand_that_wait_hold_no_thread(real: Callable[..., Real]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 
@@ -17,23 +16,12 @@ from hypothesis.stateful import (
     rule,
 )
 
-from jobworker.line.gate_order import (
-    SHARES,
-    GateState,
-    Order,
-    Standing,
-    Ticket,
-    TicketState,
-)
+from jobworker.line.gate_order import SHARES, GateState, Order, Standing, Ticket, TicketState
 from linedesk.store.records.calls import TurnClass
 
 NEW, WAITING, GRANTED, CANCELLED, REFUSED = TicketState
 FREE, ARMED, HELD, CLOSED = GateState
 LIVE, CHAT, OTHER, IDLE = TurnClass
-
-
-def at(place: float, turn_class: TurnClass = CHAT) -> Standing:
-    return Standing(turn_class, place)
 
 
 def an_answer(token_end: float) -> Standing:
@@ -49,12 +37,6 @@ def served(order: Order, *, now: float = 0.0, turn_seconds: float = 0.1) -> Tick
     return ticket
 
 
-def entered(order: Order, where: float | Standing = 1.0, *, patient: bool = True) -> Ticket:
-    ticket = Ticket(where if isinstance(where, Standing) else at(where), patient)
-    order.enter(ticket, now=0.0, away=False)
-    return ticket
-
-
 # What it costs.
 
 
@@ -63,37 +45,14 @@ def test_thousands_of_answers_are_served_in_no_time(token_seconds: float) -> Non
     """Also if there are too many to use each token in time."""
     order, started = Order(), time.thread_time()
     for n in range(2_000):
-        entered(order, an_answer(token_seconds + n * 7919 % 10_007 / 1e4))
+        ticket = Ticket(an_answer(token_seconds + n * 7919 % 10_007 / 1e4), patient=True)
+        order.enter(ticket, now=0.0, away=False)
     count = sum(served(order, now=n / 1000, turn_seconds=0.1) is not None for n in range(2_000))
     assert (count, order.waiting) == (2_000, 0)
     assert time.thread_time() - started < 5
 
 
 # The next ticket.
-
-
-def test_the_last_class_has_its_share_of_what_others_have_a_share_of() -> None:
-    order, turns = Order(), []
-    other = entered(order, at(1.0, OTHER))
-    for _ in range(20):
-        entered(order, at(1.0, CHAT))
-        entered(order, an_answer(100.0))
-        ticket = served(order)
-        assert ticket is not None
-        turns.append(ticket.turn_class)
-    assert other.state is GRANTED
-    assert [turns.count(one) for one in (LIVE, CHAT, OTHER)] == [16, 3, 1]
-
-
-def test_a_better_send_behind_moves_its_ticket_in_any_order_of_moves() -> None:
-    for moves in itertools.permutations([at(3.0), an_answer(50.0), an_answer(40.0)]):
-        order = Order()
-        before = entered(order, an_answer(45.0))
-        pulled = entered(order, at(9.0, OTHER))
-        for move in moves:
-            order.move(pulled, move, now=0.0)
-        assert pulled.standing == Standing(CHAT, 3.0, 50.0, 40.0, 40.0)
-        assert [served(order), served(order)] == [pulled, before]
 
 
 TURN = 1.0
@@ -299,21 +258,3 @@ class Account(RuleBasedStateMachine):
 
 
 TestAccount = Account.TestCase
-
-
-# The operator's view of it.
-
-
-def test_each_class_reports_how_many_wait_and_how_long_the_first_has() -> None:
-    order = Order()
-    answer = Ticket(an_answer(50.0))
-    order.enter(answer, now=1.0, away=False)
-    for n in range(3):
-        order.enter(Ticket(at(1.0)), now=2.0 + n, away=False)
-    assert [order.waiting_in(one) for one in TurnClass] == [1, 3, 0, 0]
-    assert [order.longest_seconds(one, now=5.0) for one in TurnClass] == [4.0, 3.0, 0.0, 0.0]
-    # A better place is not a shorter wait, and an abandoned ticket no longer waits.
-    order.move(answer, an_answer(40.0), now=5.0)
-    assert order.longest_seconds(LIVE, now=6.0) == 5.0
-    order.cancel(answer)
-    assert (order.waiting_in(LIVE), order.longest_seconds(LIVE, now=6.0)) == (0, 0.0)

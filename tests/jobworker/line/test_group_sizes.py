@@ -12,7 +12,7 @@ import pytest
 import linesim
 from jobworker.line.answer import LineAnswer
 from jobworker.line.group_sizes import GroupSizes
-from linedesk.operate.overview import Sent, sent_in
+from linedesk.operate.overview import sent_in
 from linedesk.store.documents import LEASES
 from linedesk.store.limits import sent_id
 from linesim import Sim
@@ -45,20 +45,17 @@ def pushes(desk: Room, sim: Sim, group: Group, texts: str) -> None:
         desk.until_quiet()
 
 
-def asked(sim: Sim, kind: str = "group") -> int:
-    return len(sim.calls_to(f"{kind}_size"))
+def asked(sim: Sim) -> int:
+    return len(sim.calls_to("group_size"))
 
 
-@pytest.mark.parametrize("kind", ["group", "room"])
-def test_a_push_counts_the_members_and_line_s_count_is_the_same(
-    database: Any, sim: Sim, kind: Any
-) -> None:
-    group = a_group(sim, 20, kind=kind)
+def test_a_push_counts_the_members_and_line_s_count_is_the_same(database: Any, sim: Sim) -> None:
+    group = a_group(sim, 20)
     with Room(database, sim, a_bot()) as desk:
         pushes(desk, sim, group, "一二")
         assert desk.figures()["countedMessages"]["group"] == 40 == sim.platform.quota.used
         assert desk.figures()["countedTodayMessages"] == 40
-        assert asked(sim, kind) == 1
+        assert asked(sim) == 1
         eventually(lambda: sent_in(stored(database)).groups == 40)
     paid = [row["paid"] for row in rows_of(database.calls, paid={"$exists": True})]
     assert paid == [20, 20]
@@ -69,24 +66,7 @@ def stored(database: Any) -> dict[str, Any]:
     return database[LEASES].find_one({"_id": sent_id(datetime.now(UTC))}) or {}
 
 
-def test_a_restart_loses_and_doubles_nothing_of_the_count(database: Any, sim: Sim) -> None:
-    group = a_group(sim, 5)
-    user = sim.add_user("花子")
-    for epoch in (1, 2):
-        with Room(database, sim, a_bot(), epoch=epoch) as desk:
-            pushes(desk, sim, group, "一")
-            for text in ("二", "何通"):
-                desk.says(user, text)
-                desk.until_quiet()
-            # The first look at what the previous process left.
-            eventually(
-                lambda desk=desk, epoch=epoch: desk.figures()["countedTodayMessages"] == 6 * epoch
-            )
-    eventually(lambda: sent_in(stored(database)) == Sent(replies=2, pushes=2, groups=10))
-    assert sim.platform.quota.used == 12
-
-
-@pytest.mark.parametrize("status", [404, 429, 500, None])
+@pytest.mark.parametrize("status", [404, None])
 def test_a_push_is_sent_without_a_count_and_is_one(
     database: Any, sim: Sim, status: int | None
 ) -> None:

@@ -9,22 +9,16 @@ from typing import Any
 
 import pytest
 
-from jobworker.bot.talk import Talk
 from jobworker.handler_context import HandlerContext
 from jobworker.line import loading
 from jobworker.line.answer import LineAnswer
 from jobworker.line.loading import START, LoadingAnimations, may_be_shown
 from jobworker.record.conversations import StoredConversation
-from linedesk import Bot
 from linedesk.store.documents import Document, make_document
-from linesim import Sim
 from tests.jobworker.line.test_gate import Hand
 from tests.jobworker.line.test_gate import hand as hand
-from tests.jobworker.worker_harness import Room
-from tests.rows import rows_of
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 USER, GROUP = "U" + "1" * 32, "C" + "1" * 32
 
 
@@ -78,6 +72,7 @@ class Stage:
         self.calls: list[tuple[float, dict[str, Any]]] = []
         self.during: Callable[[], None] = lambda: None
         self.reads: list[float] = []
+        self.friend: bool | None = True
         self.animations = LoadingAnimations(hand.line(post=self._post), load=self._load)
 
     def begins(self) -> Callable[[], None]:
@@ -94,7 +89,7 @@ class Stage:
 
     def _load(self, document: Document) -> StoredConversation:
         self.reads.append(self.hand.now)
-        return StoredConversation.from_document(f"main/{USER}", {"friend": True})
+        return StoredConversation.from_document(f"main/{USER}", {"friend": self.friend})
 
 
 @pytest.fixture
@@ -115,6 +110,13 @@ def test_it_is_shown_after_a_second_and_renewed_until_the_handler_ends(stage: St
     stage.hand.advance(60)
     assert len(stage.calls) == 3
     assert (stage.hand.steps, stage.hand.gate.waiting) == (type(stage.hand.steps)(), 0)
+
+
+def test_one_who_is_no_friend_has_it_not(stage: Stage) -> None:
+    stage.friend = None
+    stage.begins()
+    stage.hand.advance(40)
+    assert (stage.calls, stage.reads) == ([], [101.0])
 
 
 def test_a_handler_that_ends_while_the_turn_waits_for_the_interval_makes_no_call(
@@ -159,79 +161,3 @@ def test_a_call_that_is_under_way_ends_before_the_handler_s_decision_continues(
 
 
 # The whole worker, against linesim.
-
-SOON = {
-    "jobworker.line.loading.AFTER_SECONDS": 0.02,
-    "jobworker.line.loading.AGAIN_SECONDS": 0.1,
-}
-
-
-class Slow:
-    """A bot whose handlers of 遅 run until they are let go."""
-
-    def __init__(self) -> None:
-        self.bot = Bot()
-        self.may_end = threading.Event()
-        self.bot.default()(self._handle)
-
-    def _handle(self, event: Any, talk: Talk) -> None:
-        if talk.raw["type"] != "follow":
-            if event.message.text == "遅":
-                assert self.may_end.wait(15)
-            talk.reply(event.message.text)
-
-
-@pytest.fixture
-def slow() -> Slow:
-    return Slow()
-
-
-def loadings(sim: Sim, user: Any) -> list[Any]:
-    return [call for call in sim.calls_to("loading") if call.chat_id == user.user_id]
-
-
-def a_friend(desk: Room, sim: Sim) -> Any:
-    user = sim.add_user("花子")
-    desk.send(sim.drafts.follow(user))
-    desk.until_decided()
-    return user
-
-
-def test_a_friend_sees_it_until_the_answer(room: Rooms, sim: Sim, slow: Slow) -> None:
-    desk = room(slow.bot, line=SOON)
-    user = a_friend(desk, sim)
-    document = desk.says(user, "遅")
-    eventually(lambda: len(loadings(sim, user)) >= 3)
-    assert sim.sees_loading(user)
-    slow.may_end.set()
-    desk.until_quiet()
-    assert [bubble.text for bubble in sim.answers(user)] == ["遅"]
-    assert not sim.sees_loading(user)
-    first, *_ = calls = loadings(sim, user)
-    assert {(call.status, call.body["loadingSeconds"]) for call in calls} == {(202, 20)}
-    [reply] = sim.replies_to(document["eventId"])
-    assert all(call.number < reply.number for call in calls)
-    rows = eventually(lambda: rows_of(desk.database.calls, endpoint=START)[len(calls) - 1 :])
-    row = rows[0]
-    assert (row["eventId"], row["key"]) == (document["eventId"], user.user_id)
-    assert first.body == {"chatId": user.user_id, "loadingSeconds": 20}
-
-
-def test_neither_strangers_nor_groups_nor_quick_handlers_have_it(
-    room: Rooms, sim: Sim, slow: Slow
-) -> None:
-    desk = room(slow.bot, line=SOON)
-    friend, stranger = a_friend(desk, sim), sim.add_user("太郎")
-    group = sim.add_group("皆", [friend, stranger])
-    before = len(sim.calls_to("loading"))
-    watched = a_friend(desk, sim)
-    desk.says(friend, "速")
-    desk.until_decided()
-    desk.says(stranger, "遅")
-    desk.says(friend, "遅", chat=group)
-    desk.says(watched, "遅")
-    # By then the others would have had theirs as well.
-    eventually(lambda: len(loadings(sim, watched)) >= 3)
-    slow.may_end.set()
-    desk.until_quiet()
-    assert {call.chat_id for call in sim.calls_to("loading")[before:]} == {watched.user_id}

@@ -10,15 +10,7 @@ import pytest
 
 from jobworker.errors import OutcomeUnknown
 from jobworker.line.answer import LineAnswer
-from jobworker.line.month import (
-    EVERY_SECONDS,
-    SOON_SECONDS,
-    Month,
-    MonthlyQuota,
-    MonthState,
-    limit_in,
-    used_in,
-)
+from jobworker.line.month import Month, MonthlyQuota, MonthState, limit_in, used_in
 
 # Half past nine in the evening in Japan, on the last day of a month.
 NOW = datetime(2027, 1, 31, 12, 30, tzinfo=UTC)
@@ -106,35 +98,6 @@ def test_sends_since_the_reading_are_counted_down() -> None:
     month.begin(NOW)
     month.told(500, 430, NOW)
     assert month.quota(NOW).left == 70
-
-
-# The month ends at midnight in Japan.
-
-
-def test_a_new_month_begins_at_midnight_in_japan() -> None:
-    midnight = datetime(2027, 1, 31, 15, 0, tzinfo=UTC)
-    month = a_month("refused", "begins", "none")
-    month.paid(3, NOW)
-    assert month.quota(midnight - timedelta(microseconds=1)).is_closed
-    assert month.quota(midnight) == MonthlyQuota(500, None)
-    month.begin(midnight)
-    month.told(500, 0, midnight)
-    assert month.quota(midnight) == MonthlyQuota(500, 0)
-
-
-@pytest.mark.parametrize(
-    ("acts", "at", "seconds"),
-    [
-        ((), NOW, EVERY_SECONDS),
-        (("refused", "begins", "none"), NOW, EVERY_SECONDS),
-        (("refused",), NOW, SOON_SECONDS),
-        (("refused", "begins"), NOW, SOON_SECONDS),
-        # Ten minutes, but no later than midnight in Japan.
-        ((), datetime(2027, 1, 31, 14, 55, tzinfo=UTC), 300),
-    ],
-)
-def test_when_it_is_read_next(acts: tuple[str, ...], at: datetime, seconds: float) -> None:
-    assert a_month(*acts).next_seconds(at) == pytest.approx(seconds)
 
 
 # LINE's answers.

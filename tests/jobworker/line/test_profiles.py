@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -19,10 +18,9 @@ from linedesk.operate.find import by_name, find_conversation
 from linedesk.store.documents import make_document
 from linesim import Sim
 from tests.dispatcher.faults import failing
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, Rooms, texts
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 PROFILES = "jobworker.line.profiles"
 SHORT = {
     "jobworker.line.breaker.UNAUTHORIZED_PAUSE_SECONDS": 0.01,
@@ -60,10 +58,6 @@ def room(room: Rooms) -> Rooms:
     return partial(room, line=SHORT)
 
 
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
-
-
 def fetched(sim: Sim, user: Any) -> int:
     return len([call for call in sim.calls if user.user_id in call.path])
 
@@ -86,42 +80,6 @@ def test_a_profile_is_fetched_once_a_day(room: Rooms, sim: Sim, named: Bot) -> N
     assert fetched(sim, user) == 2
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        lambda sim: sim.answer_next("profile", 503, times=2),
-        lambda sim: sim.close_next("profile", times=2),
-    ],
-)
-def test_a_temporary_error_is_tried_again(
-    room: Rooms, sim: Sim, named: Bot, plan: Callable[[Sim], None]
-) -> None:
-    user = sim.add_user("花子")
-    plan(sim)
-    desk = room(named)
-    desk.says(user, "?")
-    desk.until_quiet()
-    assert (texts(sim, user), fetched(sim, user)) == (["花子"], 3)
-
-
-@pytest.mark.parametrize("kind", ["group", "room"])
-def test_in_a_group_it_is_the_member_s_profile(
-    room: Rooms, sim: Sim, named: Bot, kind: Any
-) -> None:
-    users = [sim.add_user(name, friend=False) for name in ("花子", "太郎")]
-    group = sim.add_group("仲間", users, kind=kind)
-    desk = room(named)
-    for user in (*users, users[0]):
-        desk.says(user, "?", chat=group)
-    desk.until_quiet()
-    assert texts(sim, group) == ["花子", "太郎", "花子"]
-    assert [fetched(sim, user) for user in users] == [1, 1]
-    assert len(sim.calls_to(f"{kind}_member")) >= 2
-    found = desk.conversation(group.chat_id)
-    assert {name["displayName"] for name in found["members"].values()} == {"花子", "太郎"}
-    assert (found["kind"], found["profile"]) == (kind, None)
-
-
 def test_a_key_that_waits_for_a_profile_holds_no_thread(room: Rooms, sim: Sim) -> None:
     bot, ran = Bot(profiles=True), []
 
@@ -138,19 +96,6 @@ def test_a_key_that_waits_for_a_profile_holds_no_thread(room: Rooms, sim: Sim) -
         desk.put({"type": "x", "source": {"type": "user", "userId": f"U{n}"}})
     desk.until_decided()
     assert ran == ["U0", "U1", "U2", "U3", "U4", slow.user_id]
-
-
-@pytest.fixture
-def broken() -> Bot:
-    """Knows names, and fails at each message but 「直して」."""
-    bot = Bot(profiles=True)
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        if getattr(getattr(event, "message", None), "text", "") != "直して":
-            raise KeyError("at the first message")
-
-    return bot
 
 
 def test_a_name_is_found_while_the_first_handler_runs_and_is_gone_if_it_forgets(
@@ -182,23 +127,6 @@ def test_a_name_is_found_while_the_first_handler_runs_and_is_gone_if_it_forgets(
     recorded = database.conversations.find_one({"_id": f"main/{hanako.user_id}"}) or {}
     assert (recorded["n"], len(recorded["applied"])) == (1, 1)
     assert not by_name(database, "太")[0]
-
-
-def test_a_name_is_kept_though_the_handler_fails_at_the_first_message(
-    room: Rooms, sim: Sim, broken: Bot
-) -> None:
-    user = sim.add_user("佐藤花子")
-    desk = room(broken, tries=2)
-    for letters in (1, 2):
-        desk.says(user, "?")
-        desk.until_quiet()
-        assert len(desk.letters()) == letters
-        id_ = find_conversation(desk.database, "佐藤花子", channel="main")
-        assert id_ == f"main/{user.user_id}"
-    # The second event found it fresh.
-    assert fetched(sim, user) == 1
-    row = desk.conversation(user.user_id)
-    assert (row["n"], len(row["applied"]), row["kind"]) == (2, 2, "user")
 
 
 # Names that no answer waits for.

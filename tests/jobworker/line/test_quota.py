@@ -96,29 +96,6 @@ def test_it_is_read_a_minute_after_the_start_and_then_each_ten(account: Account)
     assert account.paths == ONE_READING * 2
 
 
-# The known figures.
-
-
-@pytest.mark.parametrize(
-    ("limit", "used", "asked"),
-    [
-        (LineAnswer(500), {"totalUsage": 1}, 1),
-        ({"type": "limited", "value": 500}, LineAnswer(429), 2),
-    ],
-)
-def test_a_reading_that_fails_is_not_repeated_and_what_is_known_grows_stale(
-    account: Account, limit: Any, used: Any, asked: int
-) -> None:
-    account.quota.start()
-    account.hand.advance(90)
-    account.has(limit, used)
-    account.hand.advance(EVERY_SECONDS)
-    assert (len(account.asked), account.shown) == (2 + asked, (500, 123))
-    account.hand.advance(quota.STALE_SECONDS - EVERY_SECONDS)
-    assert account.shown == (None, None)
-    assert account.quota.month.left is None
-
-
 # The month is closed.
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,17 +10,15 @@ from hypothesis import strategies as st
 
 import linesim
 from jobworker.bot.talk import Talk
-from jobworker.errors import OutcomeUnknown
 from jobworker.line.answer import LineAnswer
 from jobworker.line.rate_limits import Bucket, RateLimits
 from jobworker.sending.conversation_outbox import ConversationOutbox
 from linedesk import Bot
 from linedesk.operate.text import known
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Rooms, texts
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 BUSY = '{"message":"The API rate limit has been exceeded. Try again later."}'
 FLOOD = {"message": "You have sent too many messages to the same user."}
 PUSH, REPLY = "/v2/bot/message/push", "/v2/bot/message/reply"
@@ -67,40 +63,7 @@ def test_without_one_each_time_in_a_row_is_longer_up_to_a_minute(
     assert all(0.8 * most <= got <= most for got, most in zip(pauses, longest, strict=True))
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [LineAnswer(503), OutcomeUnknown("late"), LineAnswer(429, str(FLOOD)), LineAnswer(401)],
-)
-def test_nothing_else_holds_an_endpoint_back(held: RateLimits, answer: Any) -> None:
-    held.note(PUSH, answer)
-    assert held.seconds(PUSH) == 0.0
-
-
 # LINE's limits, before any 429.
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "calls"),
-    [
-        (PUSH, 2_000),
-        ("/v2/bot/message/multicast", 200),
-        ("/v2/bot/chat/loading/start", 100),
-    ],
-)
-def test_an_endpoint_takes_so_many_a_second_and_not_all_of_them_at_once(
-    held: RateLimits, now: Now, endpoint: str, calls: int
-) -> None:
-    made = 0
-    while held.seconds(endpoint) == 0:
-        held.count(endpoint)
-        made += 1
-    assert made == 0.8 * calls
-    for _ in range(100):
-        now.seconds += 0.1
-        while held.seconds(endpoint) == 0:
-            held.count(endpoint)
-            made += 1
-    assert made == pytest.approx((0.8 + 10) * calls, rel=0.01)
 
 
 @settings(deadline=None)
@@ -144,10 +107,6 @@ def a_bot() -> Bot:
     return bot
 
 
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
-
-
 def test_a_held_back_endpoint_is_not_called_while_the_others_continue(
     room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,20 +137,6 @@ def test_a_held_back_endpoint_is_not_called_while_the_others_continue(
     # Each asked once before its record and once in a turn, and then waits for the clock without a
     # turn: no spin. The first one returns from its own pause.
     assert len(planned) <= 2 * (20 + 20) + 2
-
-
-def test_a_reply_that_is_held_back_beyond_its_token_becomes_a_push(room: Rooms, sim: Sim) -> None:
-    """Its endpoint is free again in five minutes, its token good for half a second."""
-    user = sim.add_user("花子")
-    desk = room(a_bot())
-    desk.desk.line.rate_limits.note(REPLY, LineAnswer(429, BUSY, retry_after=300.0))
-    event = sim.drafts.text(user, "r")
-    sim.deliver(event)
-    before = len(sim.calls)
-    desk.put(event, accepted=datetime.now(UTC) - timedelta(seconds=59.5))
-    desk.until_quiet()
-    assert [call.endpoint for call in sim.calls[before:]] == ["push"]
-    assert texts(sim, user) == ["r"]
 
 
 def test_one_user_s_limit_holds_back_that_user_alone(room: Rooms, sim: Sim) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -31,14 +31,12 @@ from jobworker.record.conversations import (
 from jobworker.record.dead_letters import change_of
 from jobworker.record.record import APPLIED
 from linedesk import Bot
-from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import EmbeddedMongod
-from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE
+from linedesk.store.client import Client
 from linedesk.store.documents import Document
-from linedesk.store.errors import Replaced, StoreUnavailable
+from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.effects import effects_of, place_of
 from linesim import Sim
+from tests.dispatcher.faults import failing
 from tests.jobworker.worker_harness import Room, a_send, lead
 from tests.waiting import eventually
 
@@ -115,41 +113,6 @@ def stored(database: Db, key: str = "U1") -> Document:
     return found
 
 
-def test_a_first_record_looks_as_the_contract_says(database: Db, mine: ConversationStore) -> None:
-    record(mine, document(), deciding("E1/0", state="asked", data={"n": 1}))
-    found = stored(database)
-    at = found.pop("at")
-    assert abs((datetime.now(UTC) - at).total_seconds()) < 5
-    ((place, effect),) = found.pop("outbox").items()
-    assert place == "0000000005-0000000000"
-    assert found == {
-        "_id": "main/U1",
-        "channel": "main",
-        "key": "U1",
-        "kind": "user",
-        "profile": None,
-        "friend": None,
-        "state": "asked",
-        "data": {"n": 1},
-        "n": 1,
-        "applied": ["E1"],
-        "unsent": [],
-    }
-    assert effect == {
-        "id": "E1/0",
-        "type": "send",
-        "eventId": "E1",
-        "way": "push",
-        "to": "U" + "1" * 32,
-        "messages": [{"type": "text", "text": "こんにちは"}],
-        "retryKey": effect["retryKey"],
-        "at": effect["at"],
-        "token": None,
-        "tokenFrom": None,
-    }
-    assert isinstance(effect["at"], datetime)
-
-
 def test_the_last_hundred_names_are_kept_and_twice_as_many_at_most(
     database: Db, mine: ConversationStore
 ) -> None:
@@ -180,44 +143,6 @@ def test_sixteen_threads_record_one_event_once(database: Db, mine: ConversationS
     assert [list(answer.applied) for answer in answers if answer is not made] == [["E1"]] * 15
 
 
-def test_a_successor_s_conversation_refuses_its_predecessor(
-    database: Db, of_epoch: Callable[[int], ConversationStore]
-) -> None:
-    old = of_epoch(5)
-    (place,) = places(record(old, document("E1"), deciding("E1/0")))
-    call, letters = a_call(place), [change_of({"id": "E1/0"})]
-    assert old.note_call("main/U1", call, seconds=5) is Noted.NOTED
-    before = stored(database)
-    of_epoch(6)
-    writes: list[Callable[[], Any]] = [
-        lambda: record(old, document("E2"), deciding("E2/0")),
-        lambda: record(old, document("E1"), deciding("E1/0")),
-        lambda: record(old, document("E1", "U2"), deciding("E1/0")),
-        lambda: old.note_call("main/U1", call, seconds=5),
-        lambda: old.end_call("main/U1", done=[place]),
-        lambda: old.give_up("main/U1", [place], letters, ends_call=True),
-        lambda: old.put_back("main/U1", place, "E1", {}),
-        lambda: old.keep_profile(StoredConversation("main/U1", n=1), None, {"displayName": "花子"}),
-        lambda: old.remove("main/U1", place),
-    ]
-    for write in writes:
-        with pytest.raises(Replaced):
-            write()
-    assert [stored(database)] == list(database.conversations.find()) == [before]
-    assert database.deadletters.count_documents({}) == 0
-
-
-def test_an_event_whose_message_was_unsent_is_finished_without_effects(
-    database: Db, mine: ConversationStore
-) -> None:
-    record(mine, document("E1"), NOTHING)
-    database.conversations.update_one({}, {"$push": {"unsent": "M1"}})
-    answer = record(mine, document("E2"), deciding("E2/0"), message_id="M1")
-    assert (answer.unsent, answer.effects) == (True, ())
-    assert "outbox" not in stored(database)
-    assert is_made(record(mine, document("E3"), deciding("E3/0"), message_id="M2"))
-
-
 def test_a_record_and_its_letters_are_one(database: Db, mine: ConversationStore) -> None:
     record(mine, document(), NOTHING, letters=[change_of({"id": "E1"})])
     assert [row["_id"] for row in database.deadletters.find()] == ["E1"]
@@ -225,77 +150,7 @@ def test_a_record_and_its_letters_are_one(database: Db, mine: ConversationStore)
     assert [row["_id"] for row in database.deadletters.find()] == ["E1"]
 
 
-def test_no_late_write_recreates_a_removed_effect(database: Db, mine: ConversationStore) -> None:
-    (place,) = places(record(mine, document(), deciding("E1/0")))
-    mine.remove("main/U1", place)
-    mine.give_up("main/U1", [place], [change_of({"id": "E1/0"})], ends_call=False)
-    mine.end_call("main/U1", used_up=[place])
-    mine.put_back("main/U1", place, "E1", {})
-    assert stored(database)["outbox"] == {}
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {"$set": 1, "a.b": {"$ref": 2}, "": None, "_id": [1]},
-        {"when": datetime(1, 1, 1, tzinfo=UTC), "much": 2**63 - 1, "text": "😀"},
-        {"list": [[], {}, [None]], "nan": float("inf")},
-    ],
-)
-def test_any_data_reads_back(database: Db, mine: ConversationStore, data: Document) -> None:
-    for name in ("E1", "E2"):
-        record(mine, document(name), deciding(f"{name}/0", data=data))
-        assert mine.load(document()).data == data
-
-
-def test_a_full_outbox_makes_a_record_wait_instead_of_failing(
-    database: Db, mine: ConversationStore
-) -> None:
-    large, here = "あ" * 600_000, list[str]()
-    for n in range(10):
-        decision = Decision({}, [{**effect(f"E{n}/0"), "messages": [large]}])
-        try:
-            here += places(record(mine, document(f"E{n}"), decision))
-        except StoreUnavailable:
-            break
-    else:
-        pytest.fail("MongoDB took more than a document can hold")
-    mine.remove("main/U1", *here[:2])
-    assert is_made(record(mine, document(f"E{n}"), decision))
-
-
 # A record of unknown outcome, on a mongod that fails on request.
-
-
-@pytest.fixture(scope="module")
-def breakable(tmp_path_factory: pytest.TempPathFactory, mongod: object) -> Iterator[Client]:
-    folder = tmp_path_factory.mktemp("breakable")
-    extra = ["--setParameter", "enableTestCommands=1", "--oplogSize", "100"]
-    with (
-        EmbeddedMongod(folder, extra=extra) as server,
-        connect(server.uri, app_name="breakable") as client,
-    ):
-        create_collections(client["line_bot"], capped_bytes=MEGABYTE)
-        yield client
-
-
-@pytest.fixture
-def broken_database(breakable: Client) -> Iterator[Db]:
-    database = breakable["line_bot"]
-    yield database
-    fail(breakable, "off")
-    for name in ("conversations", "deadletters", "schedule", "progress"):
-        database[name].delete_many({})
-
-
-def fail(client: Client, mode: Any, *commands: str, **data: Any) -> None:
-    client.admin.command(
-        {
-            "configureFailPoint": "failCommand",
-            "mode": mode,
-            **({"data": {"failCommands": list(commands), **data}} if commands else {}),
-        }
-    )
 
 
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -303,16 +158,14 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "commitTransaction",
         {"writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}},
     ),
-    "made or not, the connection broken": ("commitTransaction", {"closeConnection": True}),
     "not made, the connection broken": ("update", {"closeConnection": True}),
     "not made, no longer primary": ("update", {"errorCode": 10107}),
-    "not made, interrupted": ("update", {"errorCode": 11601}),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
-    breakable: Client, broken_database: Db, sim: Sim, fault: tuple[str, dict[str, Any]]
+    client: Client, database: Db, sim: Sim, fault: tuple[str, dict[str, Any]]
 ) -> None:
     command, how = fault
     bot, user, runs = Bot(), sim.add_user("花子"), list[str]()
@@ -324,15 +177,15 @@ def test_a_record_of_unknown_outcome_is_settled_and_carried_out_once(
         talk.after(60, talk.state or "egg")
         talk.state = f"{talk.state or ''}x"
 
-    with Room(broken_database, sim, bot) as room:
+    with Room(database, sim, bot) as room:
         # The driver itself repeats a commit once, so one failure would not be seen.
-        fail(breakable, {"times": 4}, command, **how)
-        room.says(user, "一")
-        room.until_quiet()
+        with failing(client, [command], times=4, **how):
+            room.says(user, "一")
+            room.until_quiet()
         room.says(user, "二")
         room.until_quiet()
         found = room.conversation(user.user_id)
-        rows = {row["name"]: (row["n"], row["setBy"]) for row in broken_database.schedule.find()}
+        rows = {row["name"]: (row["n"], row["setBy"]) for row in database.schedule.find()}
     assert len(runs) == 2
     assert [bubble.text for bubble in sim.answers(user)] == ["はい", "はい"]
     assert (found["n"], found["state"], len(found["applied"])) == (2, "xx", 2)
@@ -383,18 +236,6 @@ def unsent_row(key: str) -> Document:
 
 
 # Several events in one record.
-
-
-@pytest.mark.parametrize("name", ["E1", "E3"])
-def test_where_one_of_them_is_applied_nothing_is_recorded(
-    database: Db, mine: ConversationStore, name: str
-) -> None:
-    record(mine, document(name), deciding("old/0"))
-    answer = record(
-        mine, document(), deciding("E1/0"), gathered={"E2": None, "E3": None}, message_id="M1"
-    )
-    assert answer.applied == stored(database)["applied"] == [name]
-    assert ids_in(stored(database)) == ["old/0"]
 
 
 def test_of_two_overlapping_records_at_once_one_is_kept(

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
 from jobworker.record.dead_letters import anew
-from linedesk import Bot
 from linedesk.operate.dead_letters import Replays, effect_again, event_again, explained, replay_name
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import unproved_try
 from linesim import Sim
-from tests.jobworker.worker_harness import Room, a_send
+from tests.jobworker.worker_harness import Room, Rooms, a_bot, a_send, texts
 
-Rooms = Callable[..., Room]
 NOW = datetime.now(UTC)
 
 
@@ -43,20 +39,6 @@ def test_a_try_that_cannot_be_proved_needs_force(unknown: Send) -> None:
 # On the real worker.
 
 
-def forbidden(event: Any, talk: Talk) -> None:
-    raise AssertionError("no handler runs for a replayed send")
-
-
-def a_bot(handler: Callable[[Any, Talk], None]) -> Bot:
-    bot = Bot()
-    bot.default()(handler)
-    return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
-
-
 def given_up_by(desk: Room, sim: Sim, user: Any) -> Document:
     """The letter of a reply that LINE refused."""
     sim.answer_next("reply", 400)
@@ -74,52 +56,6 @@ def begun(database: Any, letter: Document) -> Document:
         document = event_again(letter, name=replay_name(letter), now=datetime.now(UTC))
     assert Replays(database).put(letter, document)
     return document
-
-
-def test_a_refused_reply_is_pushed_by_its_replay_and_no_handler_runs(
-    room: Rooms, sim: Sim, deaths: list[BaseException | None]
-) -> None:
-    user = sim.add_user("花子")
-    desk = room(a_bot(lambda event, talk: talk.reply("はい")))
-    letter = given_up_by(desk, sim, user)
-    assert (letter["channel"], letter["key"]) == ("main", user.user_id)
-    assert "triedAt" not in letter["effect"]
-
-    second = room(a_bot(forbidden), epoch=2)
-    document = begun(second.database, letter)
-    second.put_document(document)
-    second.until_quiet()
-
-    assert texts(sim, user) == ["はい"]
-    conversation = second.conversation(user.user_id)
-    assert conversation["applied"][-1] == document["eventId"]
-    assert conversation["kind"] == "user"
-    call = sim.calls_to("push")[-1]
-    assert call.retry_key != letter["effect"]["retryKey"]
-
-
-def test_a_replay_that_is_given_up_can_be_replayed_from_its_own_letter(
-    database: Any, room: Rooms, sim: Sim, deaths: list[BaseException | None]
-) -> None:
-    """The first letter is removed a week after its replay."""
-    user = sim.add_user("花子")
-    first = given_up_by(room(a_bot(lambda event, talk: talk.reply("はい"))), sim, user)
-    second = room(a_bot(forbidden), epoch=2)
-    document = begun(database, first)
-    database.command("collMod", "conversations", validator={"key": {"$ne": user.user_id}})
-    try:
-        second.put_document(document)
-        second.until_quiet()
-    finally:
-        database.command("collMod", "conversations", validator={})
-    database.deadletters.delete_one({"_id": first["_id"]})
-    (letter,) = second.letters()
-    assert letter["_id"] == document["eventId"]
-
-    replay = Replays(database).replay(letter["_id"])
-    second.put_document(database.recvq.find_one({"eventId": replay}))
-    second.until_quiet()
-    assert texts(sim, user) == ["はい"]
 
 
 def test_a_push_that_line_accepted_without_an_answer_is_not_seen_twice(
@@ -165,29 +101,6 @@ def test_a_replay_under_the_key_of_its_try_travels_with_no_other_send(
     assert texts(sim, user) == ["一", "二", "三", "四"]
     keys = [call.retry_key for call in sim.calls[before:]]
     assert (len(keys), keys.index(letter["effect"]["retryKey"])) == (3, 1)
-
-
-def test_a_replayed_event_runs_its_handler_again_and_its_reply_is_a_push(
-    room: Rooms, sim: Sim
-) -> None:
-    broken = [True]
-
-    def handler(event: Any, talk: Talk) -> None:
-        if broken:
-            raise RuntimeError("not mended yet")
-        talk.reply(f"今度は: {talk.raw['message']['text']}")
-
-    user = sim.add_user("花子")
-    desk = room(a_bot(handler), tries=1)
-    desk.says(user, "もしもし")
-    desk.until_quiet()
-    (letter,) = desk.letters()
-    broken.clear()
-    desk.put_document(begun(desk.database, letter))
-    desk.until_quiet()
-
-    assert texts(sim, user) == ["今度は: もしもし"]
-    assert sim.replies_to(letter["_id"]) == []
 
 
 # Documents inserted into recvq without linedesk.
@@ -263,16 +176,3 @@ def test_a_replay_whose_name_was_forged_before_it_began_goes_under_the_next(
     desk.put_document(begun(desk.database, letter))
     desk.until_quiet()
     assert texts(sim, user) == ["はい"]
-
-
-@pytest.mark.parametrize("effect", [None, "x", {"id": 1, "way": "?"}])
-def test_a_letter_that_a_person_has_changed_meanwhile_is_refused(
-    room: Rooms, sim: Sim, effect: Any
-) -> None:
-    user = sim.add_user("花子")
-    desk = room(a_bot(forbidden))
-    row = {"_id": "x", "channel": "main", "key": user.user_id, "effect": effect, "replays": 1}
-    desk.database.deadletters.insert_one(row)
-    desk.put_document(effect_again(row, name="replay:x:1", now=NOW))
-    desk.until_quiet()
-    assert [letter["_id"] for letter in desk.letters()] == ["x", "replay:x:1"]

@@ -86,8 +86,3 @@ def until_working(room: Room, *names: str) -> None:
             == sorted(names)
         )
     )
-
-
-def out(room: Room) -> int:
-    """How many jobs are out."""
-    return sum(len(one["jobs"]) for one in room.desk.workers())

@@ -38,7 +38,8 @@ class Counting:
             talk.reply(text)
 
 
-@pytest.mark.parametrize("outage", [pytest.param("frozen", marks=pytest.mark.long), "killed"])
+@pytest.mark.long
+@pytest.mark.parametrize("outage", ["frozen", "killed"])
 def test_a_frozen_or_missing_rabbitmq_delays_and_loses_nothing(house: House, outage: str) -> None:
     users = [house.sim.add_user(str(n)) for n in range(4)]
     gate = house.gate()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import bson
-import pytest
 from linebot.v3.messaging import FlexMessage, TextMessage
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
@@ -16,19 +14,7 @@ from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
-
-Rooms = Callable[..., Room]
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
-
-
-def a_bot(handler: Callable[[Any, Talk], None], **more: Any) -> Bot:
-    bot = Bot(**more)
-    bot.default()(handler)
-    return bot
+from tests.jobworker.worker_harness import Rooms, a_bot, texts
 
 
 def said(talk: Talk) -> str:
@@ -106,16 +92,6 @@ def test_state_and_data_come_back_as_they_were_left(room: Rooms, sim: Sim) -> No
     assert desk.conversation(user.user_id)["data"] == stored
 
 
-def test_a_profile_is_there_when_its_handler_begins(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("佐藤花子")
-    desk = room(a_bot(lambda event, talk: talk.reply(f"{talk.display_name}さん"), profiles=True))
-    desk.says(user, "a")
-    desk.says(user, "b")
-    desk.until_quiet()
-    assert texts(sim, user) == ["佐藤花子さん", "佐藤花子さん"]
-    assert desk.conversation(user.user_id)["profile"]["displayName"] == "佐藤花子"
-
-
 def test_timers_are_set_at_the_time_of_the_handler(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("花子")
     began = datetime.now(UTC)
@@ -186,25 +162,6 @@ def test_one_that_raises_is_tried_again_and_then_given_up(room: Rooms, sim: Sim)
     assert letter["attempts"] == 3
     assert "test_conformance.py" in letter["traceback"]
     assert texts(sim, user) == ["lost"]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "cause"),
-    [
-        (lambda talk: talk.after(-1, "x"), "BotError: invalid timer"),
-        (lambda talk: talk.data.update(x=object()), "BotError"),
-    ],
-)
-def test_an_impossible_decision_is_given_up_at_once(
-    room: Rooms, sim: Sim, wrong: Callable[[Talk], None], cause: str
-) -> None:
-    user = sim.add_user("花子")
-    desk = room(a_bot(lambda event, talk: wrong(talk)))
-    desk.says(user, "a")
-    desk.until_quiet()
-    (letter,) = desk.letters()
-    assert explained(letter).startswith(f"handler: {cause}")
-    assert letter["attempts"] == 1
 
 
 def test_settings_secrets_and_quota_are_there(room: Rooms, sim: Sim) -> None:

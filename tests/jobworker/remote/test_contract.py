@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import pytest
 from jsonschema import Draft202012Validator
-from pymongo.database import Database
 
 from jobworker.bot.bot import Bot
 from jobworker.bot.talk import Talk, TalkContext
@@ -20,17 +17,9 @@ from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import StoredConversation
 from jobworker.remote.actions import Replay
 from jobworker.remote.job import Job, decide, job_of
-from jobworker.remote.program import Program, ProgramBot
 from jobworker.remote.rules import FIELDS, bot_of, rules_of
 from jobworker.remote.values import from_line, to_line
-from jobworker.remote.worker import WorkerProcess
 from linedesk.store.documents import make_document
-from linedesk.store.timers import make_timer_document
-from linesim import Sim
-from tests.jobworker.remote.remote_room import amqp, are_working, leave
-from tests.jobworker.worker_harness import Room
-from tests.rabbitmq import RabbitMQ
-from tests.waiting import eventually
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 SCHEMA = json.loads((REFERENCE / "worker-contract.schema.json").read_text("utf-8"))
@@ -143,52 +132,3 @@ def test_decisions_have_the_actions_and_fields_of_the_schema() -> None:
 def carry_out(actions: Any, data: Any = None, *, talk: Talk | None = None) -> None:
     now = datetime.now(UTC)
     Replay(talk or a_talk(), began=now, now=lambda: now).carry_out(actions, data)
-
-
-@pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """All lines between linedesk and its programs, in order."""
-    found: list[dict[str, Any]] = []
-    send, receive = Program.send, Program.receive
-
-    def sending(program: Program, message: Any) -> None:
-        found.append(json.loads(to_line(message)))
-        send(program, message)
-
-    def receiving(program: Program, *seconds: float) -> dict[str, Any]:
-        message = receive(program, *seconds)
-        found.append(message)
-        return message
-
-    monkeypatch.setattr(Program, "send", sending)
-    monkeypatch.setattr(Program, "receive", receiving)
-    return found
-
-
-def test_the_lines_of_linedesk_and_a_program_conform_to_the_schema(
-    shared_rabbitmq: RabbitMQ,
-    database: Database[Any],
-    sim: Sim,
-    command: str,
-    written: list[dict[str, Any]],
-) -> None:
-    user, connect = sim.add_user("花子"), amqp(shared_rabbitmq, "test")
-    with ExitStack() as stack:
-        room = stack.enter_context(Room(database, sim, None, connect=connect))
-        bot = ProgramBot(command, settings={"A": "1"}, secrets={"B": "2"}, environ={})
-        worker = WorkerProcess(bot, connect, threads=1, name="box/1", release="1")
-        worker.start()
-        stack.callback(leave, worker)
-        eventually(lambda: are_working(room, 1))
-        for words in ("やあ", "名前", "花子", "混雑", "故障", "60"):
-            room.says(user, words)
-        room.send(sim.drafts.medium("image", user))
-        room.until_quiet()
-        (row,) = database.schedule.find({"data.seconds": 60})
-        room.put_document(make_timer_document(row, accept_time=datetime.now(UTC)))
-        room.until_quiet()
-    for message in written:
-        check(message)
-    kinds = [message.get("outcome", message["type"]) for message in written]
-    assert kinds[:2] == ["start", "hello"]
-    assert set(kinds) == {"start", "hello", "job", "decided", "failed"}

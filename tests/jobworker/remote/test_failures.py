@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from dispatcher.conversations.mailbox import Run
 from jobworker.bot.talk import Talk
 from jobworker.errors import WorkerAway
 from jobworker.remote.leader import Attempt
@@ -20,11 +17,10 @@ from linedesk.operate.acts import Acts
 from linedesk.operate.dead_letters import explained
 from linedesk.runtime.status_row import OTHER_VERSION, UNACCEPTED
 from linedesk.store.control import Control
-from linedesk.store.errors import Replaced
 from linedesk.store.timers import make_timer_document
-from tests.jobworker.remote.house import SHORT, House, out, states, until_working
+from tests.jobworker.remote.house import SHORT, House, states, until_working
 from tests.jobworker.remote.remote_room import leave
-from tests.jobworker.remote.wire import Gate, Message, Stranger, Wire, nothing, twice, without
+from tests.jobworker.remote.wire import Gate, Message, Stranger, Wire, twice, without
 from tests.jobworker.worker_harness import CHANNEL, Room
 from tests.waiting import eventually
 
@@ -64,27 +60,7 @@ def stand_at(gate: Gate) -> Callable[[Talk], object]:
     return lambda talk: gate.wait()
 
 
-def go_on(talk: Talk) -> None:
-    """Nothing before the answer."""
-
-
 # Messages that are lost, doubled or late.
-
-
-@pytest.mark.parametrize("lost", ["job", "decision", "taken", "welcome", "abandon"])
-def test_a_lost_message_costs_no_answer_and_makes_none_twice(house: House, lost: str) -> None:
-    users = [house.sim.add_user(str(n)) for n in range(3)]
-    script, here, there = Script(), Wire(house.node), Wire(house.node)
-    here.out.change, there.out.change = without(lost, times=2), without(lost, times=2)
-    room = house.leader(here)
-    house.worker(script.bot, there)
-    for text in "ab":
-        for user in users:
-            room.says(user, text)
-    room.until_quiet()
-    for user in users:
-        assert house.texts(user) == ["a", "b"]
-    eventually(lambda: out(room) == 0)
 
 
 def test_a_job_that_is_lost_runs_its_handler_once(house: House) -> None:
@@ -226,39 +202,6 @@ def test_a_new_leader_waits_for_no_handler_of_the_one_before(house: House) -> No
     assert house.texts(user) == ["a 2", "b", "c"]
 
 
-def test_a_leader_that_wakes_after_its_successor_has_decided_records_nothing(
-    house: House, deaths: list[BaseException | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user, here, script = house.sim.add_user("花子"), Wire(house.node), Script(a=[go_on, go_on])
-    asleep: list[Message] = []
-
-    def sleep(message: Message) -> Sequence[Message]:
-        asleep.append(message)
-        return []
-
-    first = house.leader(here, limits=PATIENT)
-    house.worker(script.bot)
-    until_working(first, "box/1")
-    here.into.change = sleep
-    document = first.says(user, "a")
-    eventually(lambda: any(one["type"] == "decision" for one in asleep))
-    here.out.change = nothing
-    second = house.leader(epoch=2)
-    second.put_document(document, again=True)
-    second.until_quiet()
-    assert house.texts(user) == ["a 2"]
-    here.into.change = lambda message: [message]
-    (decision, *_) = [one for one in asleep if one["type"] == "decision"]
-    with Stranger(house.node) as stranger:
-        stranger.to_leaders(decision)
-        # Its record finds the other one's, and its progress the new epoch.
-        eventually(lambda: [type(one) for one in deaths] == [Replaced])
-        first.until_decided()
-    second.says(user, "b")
-    second.until_quiet()
-    assert house.texts(user) == ["a 2", "b"]
-
-
 def test_a_leader_that_wakes_abandons_no_handler_of_its_successor(house: House) -> None:
     user, here, there = house.sim.add_user("花子"), *two_wires(house)
     gate, script = house.gate(), Script()
@@ -283,28 +226,6 @@ def test_a_leader_that_wakes_abandons_no_handler_of_its_successor(house: House) 
     assert house.texts(user) == ["a 1"]
     assert script.times("a") == 1
     assert worker.abandoned_total == 0
-
-
-def test_a_leader_with_a_new_database_gets_its_jobs_done(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its epochs begin again; a worker must not take them for those of a leader replaced long
-    ago.
-    """
-    monkeypatch.setattr("jobworker.remote.worker.LEADER_SILENT_SECONDS", 1.0)
-    user, here, there, script = house.sim.add_user("花子"), *two_wires(house), Script()
-    house.worker(script.bot, there)
-    with ExitStack() as stack:
-        first = House(house.node, house.database, house.sim, stack).leader(here, epoch=50)
-        until_working(first, "box/1")
-        eventually(lambda: there.into.of("welcome"))
-        here.cut()
-    # As in the new one.
-    house.database.progress.delete_many({})
-    second = house.leader(epoch=1)
-    second.says(user, "a")
-    second.until_quiet(seconds=30)
-    assert house.texts(user) == ["a"]
 
 
 # Versions.
@@ -395,18 +316,6 @@ def test_a_timer_of_another_version_waits_for_it_without_a_try(house: House) -> 
     assert house.texts(user) == ["rang new"]
 
 
-def test_a_worker_of_another_contract_gets_no_jobs(house: House) -> None:
-    user, there = house.sim.add_user("花子"), Wire(house.node)
-    there.out.change = lambda one: [{**one, "contract": 2} if one["type"] == "beat" else one]
-    room = house.leader()
-    house.worker(a_bot("of another contract"), there, name="other", threads=20)
-    eventually(lambda: states(room) == {"other": "other_contract"})
-    room.says(user, "a")
-    house.worker(a_bot("ours"), name="ours", threads=1)
-    room.until_quiet()
-    assert house.texts(user) == ["ours"]
-
-
 # Clocks, limits, pauses, releases.
 
 
@@ -463,24 +372,6 @@ def test_a_handler_that_does_not_return_is_ended_by_its_worker(house: House) -> 
     assert worker.abandoned_total == 2
 
 
-def test_a_handler_whose_worker_does_not_end_it_is_ended_by_the_leader(house: House) -> None:
-    """The worker sends beats, and its thread is frozen."""
-    user, here, gate = house.sim.add_user("花子"), Wire(house.node), house.gate()
-    here.out.change = lambda one: [{**one, "limitSeconds": 9e9} if one["type"] == "job" else one]
-    script = Script(hang=[stand_at(gate)])
-    script.bot = Bot()
-    script.bot.default(limit=0.2)(script.handle)
-    room = house.leader(here)
-    worker = house.worker(script.bot, threads=1)
-    room.says(user, "hang")
-    gate.until_reached()
-    eventually(lambda: end_overdue(room))
-    room.until_quiet()
-    assert house.texts(user) == ["hang 2"]
-    eventually(lambda: worker.abandoned_total == 1)
-    assert room.letters() == []
-
-
 def test_a_message_that_is_taken_back_while_its_job_is_out_is_not_answered(house: House) -> None:
     user, gate = house.sim.add_user("花子"), house.gate()
     secret = "ひみつのことば"
@@ -498,35 +389,6 @@ def test_a_message_that_is_taken_back_while_its_job_is_out_is_not_answered(house
     assert house.texts(user) == []
     assert script.times(secret) == 1
     assert secret.encode() not in house.node.on_disk()
-
-
-def test_without_a_worker_everything_waits_in_order_and_nothing_is_begun(house: House) -> None:
-    users = [house.sim.add_user(str(n)) for n in range(5)]
-    script, room = Script(), house.leader()
-    for text in "abcd":
-        for user in users:
-            room.says(user, text)
-    eventually(lambda: "no worker connected" in room.desk.status())
-    assert room.unfinished == 20
-    # A thread may be at the look for outboxes still.
-    eventually(lambda: room.pool.threads.busy() == 0)
-    assert figures(room)["worker_jobs_out"] == 0
-    worker = house.worker(script.bot)
-    room.until_quiet()
-    assert "1 worker, 0 jobs out" in room.desk.status()
-    leave(worker)
-    eventually(lambda: "no worker connected" in room.desk.status())
-    for user in users:
-        room.says(user, "e")
-    assert room.unfinished == 5
-    # A job that waits for a worker is not deferred, so time alone does not move it out of the
-    # window.
-    assert room.pool.view.in_hand()["waiting_keys"]["again"] == 0
-    house.worker(script.bot)
-    room.until_quiet()
-    for user in users:
-        assert house.texts(user) == [*"abcde"]
-    assert Counter(script.runs) == dict.fromkeys("abcde", 5)
 
 
 @pytest.mark.parametrize("comes", [True, False])
@@ -587,13 +449,3 @@ def because(room: Room) -> str | None:
     waits = [mailbox.waits for mailbox in room.pool.mailboxes.all() if mailbox.waits]
     why = waits[0].wait.why if waits and waits[0].wait else {}
     return why.get("cause", why.get("code"))
-
-
-def end_overdue(room: Room) -> int:
-    """The dispatcher's check, once a second; returns how many handlers it abandoned."""
-    lost = room.pool.abandon_overdue(60.0)
-    for thread in lost:
-        assert isinstance(thread.work, Run)
-        wait = room.desk.did_not_return(thread.work.job, thread.stack)
-        room.pool.wait(thread.work.job, wait)
-    return len(lost)

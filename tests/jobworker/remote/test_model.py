@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 EVENTS = 2
-MOST_ATTEMPTS = 4
+MOST_ATTEMPTS = 3
 WRITE, EMPTY = "write", "empty"
 
 

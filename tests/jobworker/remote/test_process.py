@@ -1,4 +1,4 @@
-"""`linedesk worker` as systemd runs it: readiness, the watchdog, a stop, and its exit codes."""
+"""`linedesk worker` as systemd runs it: readiness, a stop, and its exit codes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from linedesk.launch.worker import _until_signal
 from linedesk.runtime.exit_codes import Exit
 from linesim import Sim
 from tests.acceptance.test_service import Said
 from tests.fork_server import Child, Written, nursery
 from tests.jobworker.remote.remote_room import amqp, are_working
 from tests.jobworker.worker_harness import Room
-from tests.listener import Listener, Manager
+from tests.listener import Manager
 from tests.rabbitmq import RabbitMQ
 from tests.waiting import eventually
 
@@ -109,51 +107,3 @@ def test_an_error_that_no_restart_fixes_ends_with_config(
     start: Start, url: str | None, environ: dict[str, str]
 ) -> None:
     assert start(url, **environ).wait(30) == Exit.CONFIG
-
-
-class Pretended:
-    """A worker as the process sees it."""
-
-    def __init__(self, *, stalled: str | None = None, threads_left: bool = True) -> None:
-        self.has_threads_left = threads_left
-        self.is_outdated = False
-        self.stalls = stalled
-
-    def stalled(self) -> str | None:
-        return self.stalls
-
-    def status(self) -> str:
-        return "fine"
-
-
-def ended(worker: Any, inbox: SimpleQueue[Any], service: Any) -> int:
-    return _until_signal(worker, inbox, service)
-
-
-def test_the_watchdog_is_fed_only_while_there_is_progress() -> None:
-    inbox: SimpleQueue[Any] = SimpleQueue()
-    worker = Pretended()
-
-    class Watching(Listener):
-        def alive(self, status: str) -> None:
-            super().alive(status)
-            worker.stalls = "the thread beat hangs"
-
-        def unwell(self, status: str) -> None:
-            super().unwell(status)
-            inbox.put(15)
-
-    service = Watching()
-    assert ended(worker, inbox, service) == Exit.OK
-    assert service.told == [
-        ("ready", "fine"),
-        ("alive", "fine"),
-        ("unwell", "the thread beat hangs"),
-    ]
-
-
-def test_a_worker_whose_handlers_all_hang_or_whose_thread_died_ends() -> None:
-    assert ended(Pretended(threads_left=False), SimpleQueue(), Listener()) == Exit.STUCK
-    inbox: SimpleQueue[Any] = SimpleQueue()
-    inbox.put(KeyError("x"))
-    assert ended(Pretended(), inbox, Listener()) == Exit.SOFTWARE

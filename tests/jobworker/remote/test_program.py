@@ -20,7 +20,7 @@ from jobworker.remote.worker import WorkerProcess
 from linedesk.operate.dead_letters import explained
 from linesim import Sim
 from tests.jobworker.remote.remote_room import amqp, are_working, leave
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, texts
 from tests.linedesk.processes import is_alive
 from tests.rabbitmq import RabbitMQ
 from tests.waiting import eventually
@@ -31,10 +31,6 @@ ODD = shlex.join([sys.executable, "-I", str(Path(__file__).with_name("odd_progra
 def a_program(how: str = "", **options: Any) -> ProgramBot:
     given = {"settings": {}, "secrets": {}, "environ": {}} | options
     return ProgramBot(f"{ODD} {how}", **given)
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 @contextmanager

@@ -20,8 +20,6 @@ def handler(event, talk):
     talk.reply(words)
 """
 PLACES = {
-    "a module beside it": ("versioned_bot", "versioned_helper", ""),
-    "a module of its package": ("versioned.bot", "versioned.parts.helper", ""),
     "a package beside it": ("versioned.bot", "versioned_parts.helper", ""),
     "an installed package": ("versioned.bot", "versioned.parts.helper", "lib/site-packages"),
 }

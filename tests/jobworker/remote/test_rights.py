@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,16 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError, ChannelClosedByBroker
-from pymongo.database import Database
 
-from jobworker.remote.amqp import EXCHANGE, AmqpBroker
-from linedesk import Bot
+from jobworker.remote.amqp import EXCHANGE
 from linedesk.launch import main
-from linesim import Sim
-from tests.jobworker.remote.remote_room import a_worker, are_working, leave
-from tests.jobworker.worker_harness import Room
 from tests.rabbitmq import RabbitMQ
-from tests.waiting import eventually
 
 USERS = ("dispatcher", "worker")
 
@@ -70,7 +63,7 @@ def refused(url: str, act: Callable[[BlockingChannel], Any]) -> int:
     return code
 
 
-def test_users_are_made_once_and_again_nothing_changes(
+def test_users_are_made_once_and_new_passwords_close_the_old_ones_out(
     shared_rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
     first = init(shared_rabbitmq, tmp_path)
@@ -88,18 +81,13 @@ def test_users_are_made_once_and_again_nothing_changes(
     assert read(tmp_path) == before
     described = (tmp_path / "rabbitmq-definitions.json").read_text()
     assert not any(password(url) in again.output + described for url in before.values())
-
-
-def test_new_passwords_close_the_old_ones_out(
-    shared_rabbitmq: RabbitMQ, urls: dict[str, str], tmp_path: Path
-) -> None:
-    answer = init(shared_rabbitmq, tmp_path, "--new-passwords")
-    assert answer.exit_code == 0, answer.output
-    assert "restart linedesk-dispatcher and linedesk-worker soon" in answer.output
+    changed = init(shared_rabbitmq, tmp_path, "--new-passwords")
+    assert changed.exit_code == 0, changed.output
+    assert "restart linedesk-dispatcher and linedesk-worker soon" in changed.output
     for who, url in read(tmp_path).items():
         with channel(url):
             pass
-        with pytest.raises(AMQPError), channel(urls[who]):
+        with pytest.raises(AMQPError), channel(before[who]):
             pass
 
 
@@ -131,24 +119,6 @@ def test_a_worker_reaches_its_own_queue_and_the_leaders_and_nothing_else(
         assert error.value.reply_code == 403
     with pytest.raises(AMQPError), channel(worker.replace("/bots", "/%2F")):
         pass
-
-
-def test_a_bot_runs_with_these_users(
-    shared_rabbitmq: RabbitMQ, urls: dict[str, str], database: Database[Any], sim: Sim
-) -> None:
-    user, bot = sim.add_user("花子"), Bot()
-    bot.default()(lambda event, talk: talk.reply("はい"))
-    leader = partial(AmqpBroker, [urls["dispatcher"]], name="dispatcher")
-    worker = a_worker(bot, partial(AmqpBroker, [urls["worker"]], name="worker"))
-    with Room(database, sim, None, connect=leader) as room:
-        worker.start()
-        try:
-            eventually(lambda: are_working(room, 1), seconds=15)
-            room.says(user, "やあ")
-            room.until_quiet()
-        finally:
-            leave(worker)
-    assert [bubble.text for bubble in sim.answers(user)] == ["はい"]
 
 
 def test_a_file_that_holds_no_url_is_named(shared_rabbitmq: RabbitMQ, tmp_path: Path) -> None:

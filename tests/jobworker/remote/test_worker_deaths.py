@@ -97,6 +97,7 @@ def until_there(room: Room, number: int) -> None:
     eventually(lambda: [*states(room).values()].count("working") == number, seconds=30)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arrives", [True, False])
 def test_a_worker_that_is_killed_when_its_decision_has_left(
     house: House, workers: Workers, *, arrives: bool
@@ -125,7 +126,10 @@ def test_a_worker_that_is_killed_when_its_decision_has_left(
     assert room.letters() == []
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+FROZEN = pytest.param(signal.SIGSTOP, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, FROZEN])
 def test_a_worker_that_is_killed_or_frozen_during_its_handler(
     house: House, workers: Workers, end: signal.Signals
 ) -> None:

@@ -7,7 +7,6 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,7 @@ from linebot.v3.messaging import (
 )
 from linebot.v3.webhooks import MessageEvent
 
-from jobworker.bot.events import TimerEvent
-from jobworker.bot.talk import Talk
-from jobworker.errors import NoTimerHandler
 from jobworker.handler_context import HandlerContext
-from jobworker.line.hosts import Hosts
 from jobworker.sdk.gated_client import is_send
 from jobworker.sdk.handler import SdkBot
 from linedesk import ApiClient, Bot, GateClosed, NotRunning
@@ -38,18 +33,13 @@ from linedesk.settings.errors import SettingsError
 from linesim import Sim
 from linesim.model.world import Bubble
 from tests.jobworker.test_handler_context import abandon
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, Rooms, texts
 from tests.rows import rows_of
 from tests.sdk_bots import echo, kitchensink
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 HOW_TO = Path(__file__).parents[3] / "docs/how-to"
 MIGRATE = HOW_TO / "move-a-bot.md"
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 def answer_to(desk: Room, sim: Sim, user: Any, text: str, **more: Any) -> Bubble:
@@ -74,32 +64,6 @@ def test_an_echo_bot_answers_as_it_is(room: Rooms, sim: Sim) -> None:
     assert {row["endpoint"] for row in rows} == {"/v2/bot/message/reply"}
     assert {row["status"] for row in rows} == {200}
     assert len({call.connection for call in sim.calls_to("reply")[-3:]}) == 1, "one pool for all"
-
-
-def test_the_destination_is_asked_once_and_only_when_a_handler_takes_it(
-    room: Rooms, sim: Sim
-) -> None:
-    users = [sim.add_user(name) for name in ("花子", "太郎")]
-    asked, made = len(sim.calls_to("info")), WebhookHandler("?")
-
-    @made.add(MessageEvent)
-    def handler(event: Any, destination: Any) -> None:
-        reply(event, f"{destination}: {event.message.text}")
-
-    desk = room(SdkBot(made))
-    for text in ("a", "b"):
-        for user in users:
-            desk.says(user, text)
-    desk.until_decided()
-    for user in users:
-        assert texts(sim, user) == [f"{sim.bot_user_id}: {text}" for text in ("a", "b")]
-    assert len(sim.calls_to("info")) == asked + 1
-
-
-def test_a_timer_that_another_bot_has_left_behind_is_not_swallowed() -> None:
-    event = TimerEvent(name="ring", data={}, due=datetime.now(UTC), id="main/U1/ring", n=1)
-    with pytest.raises(NoTimerHandler):
-        SdkBot(echo.handler).rule_for(event)
 
 
 def test_the_kitchen_sink_runs_as_it_is(
@@ -217,23 +181,13 @@ def failing_after_all(sim: Sim) -> None:
 
 
 @pytest.mark.parametrize("what", [accepted, unheard, failing_after_all])
-@pytest.mark.parametrize("kind", ["sdk", "bot"])
 def test_a_handler_that_failed_after_a_send_becomes_a_dead_letter_at_once(
-    room: Rooms, sim: Sim, what: Callable[[Sim], None], kind: str
+    room: Rooms, sim: Sim, what: Callable[[Sim], None]
 ) -> None:
-    user, failing = (
-        sim.add_user("花子"),
-        Failing(lambda event: push(event.source.user_id, "送信"), 9),
-    )
-    if kind == "bot":
-        bot = Bot()
-
-        @bot.default()
-        def handler(event: Any, talk: Talk) -> None:
-            failing(event)
-
+    user = sim.add_user("花子")
+    failing = Failing(lambda event: push(event.source.user_id, "送信"), 9)
     what(sim)
-    desk = room(failing.bot if kind == "sdk" else bot)
+    desk = room(failing.bot)
     document = desk.says(user, "?")
     desk.until_quiet()
     assert (failing.runs, texts(sim, user)) == (1, ["送信"])
@@ -325,41 +279,6 @@ def test_a_handler_that_is_abandoned_between_turn_and_send_sends_nothing() -> No
         next(running)
 
 
-def test_a_refused_turn_that_the_handler_swallows_is_not_the_end_of_its_event(
-    room: Rooms, sim: Sim
-) -> None:
-    """While LINE is away the bot hides the error, as is common around calls; its reply comes
-    later.
-    """
-    user, runs = sim.add_user("花子"), []
-
-    def handler(event: Any) -> None:
-        runs.append(1)
-        try:
-            reply(event, "はい")
-        except GateClosed:
-            desk.desk.gate.breaker.answered()
-
-    desk = room(handler_of(handler))
-    desk.desk.gate.breaker.unauthorized()
-    desk.says(user, "?")
-    eventually(lambda: texts(sim, user) == ["はい"])
-    desk.until_decided()
-    assert len(runs) == 2
-    assert desk.letters() == []
-
-
-def test_a_sent_event_is_in_applied_before_progress_is_saved(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    desk = room(SdkBot(echo.handler))
-    document = desk.says(user, "一")
-    desk.until_decided()
-    assert desk.conversation(user.user_id)["applied"] == [document["eventId"]]
-    desk.put_document(document, again=True)
-    desk.until_decided()
-    assert texts(sim, user) == ["一"]
-
-
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
@@ -388,19 +307,6 @@ def test_before_the_worker_begins_a_call_says_what_is_wrong() -> None:
         api.get_bot_info()
 
 
-def test_it_takes_host_and_token_from_the_settings(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    room(SdkBot(echo.handler))
-    configuration = Configuration(host="http://127.0.0.1:9", access_token="another")
-    for client in (ApiClient(configuration), ApiClient(header_name="Authorization")):
-        with client as api_client:
-            api = MessagingApi(api_client)
-            assert api.get_profile(user.user_id).display_name == "花子"
-            info = api.get_bot_info_with_http_info(_request_auth={"type": "bearer"})
-            assert info.status_code == 200
-            assert info.headers["x-line-request-id"]
-
-
 def test_blobs_go_to_the_data_host(room: Rooms, sim: Sim) -> None:
     """With the data base on a host of its own, only they do."""
     user = sim.add_user("花子")
@@ -412,31 +318,6 @@ def test_blobs_go_to_the_data_host(room: Rooms, sim: Sim) -> None:
     assert MessagingApi(ApiClient()).get_bot_info().user_id == sim.bot_user_id
     with desk.desk.line.hosts.data.gate.turn():
         assert MessagingApi(ApiClient()).get_bot_info().user_id == sim.bot_user_id
-
-
-@pytest.mark.parametrize(
-    ("api", "data", "shared"),
-    [
-        ("https://api.line.me", "https://api-data.line.me", False),
-        ("http://127.0.0.1:9000", "http://127.0.0.1:9000/", True),
-        ("https://sim", "https://sim:443/data", True),
-    ],
-)
-def test_bases_of_one_host_share_its_gate(api: str, data: str, shared: bool) -> None:
-    hosts = Hosts.of(
-        api,
-        data,
-        interval_seconds=0.1,
-        step=lambda step: None,
-        later=lambda seconds, step: None,
-        lease_is_fresh=lambda: True,
-    )
-    assert (hosts.api.gate is hosts.data.gate) is shared
-    assert hosts.data.base == data.rstrip("/")
-    hosts.close()
-    for host in (hosts.api, hosts.data):
-        with pytest.raises(GateClosed), host.gate.turn():
-            pass
 
 
 # Named by BOT, and as docs/how-to/move-a-bot.md shows it.
@@ -491,23 +372,8 @@ HANDLER = "from linebot.v3 import WebhookHandler\nhandler = WebhookHandler('-')\
             "'ApiClient' is line-bot-sdk's own client",
         ),
         (
-            "import linebot.v3.messaging as m\n"
-            "c = m.ApiClient(m.Configuration(access_token='-'))\n",
-            "'c' is line-bot-sdk's own client",
-        ),
-        (
             "from linebot.v3 import messaging\n"
             "@handler.default()\ndef f(event): messaging.ApiClient()\n",
-            "'messaging.ApiClient' is line-bot-sdk's own client",
-        ),
-        (
-            "@handler.default()\ndef f(event):\n"
-            "    from linebot.v3.messaging import AsyncApiClient\n",
-            "'AsyncApiClient' is line-bot-sdk's own client",
-        ),
-        (
-            "@handler.default()\ndef f(event):\n"
-            "    from linebot.v3 import messaging\n    class Mine(messaging.ApiClient): ...\n",
             "'messaging.ApiClient' is line-bot-sdk's own client",
         ),
         ("@handler.default()\nasync def later(event): ...\n", "'later' is a coroutine"),
@@ -525,13 +391,6 @@ def test_a_module_that_cannot_work_is_refused_at_the_start(
 ) -> None:
     with pytest.raises(SettingsError, match=re.escape(words)):
         named(HANDLER + text)
-
-
-@pytest.mark.parametrize("kind", ["insight", "audience"])
-def test_only_the_client_that_sends_messages_is_refused(
-    named: Callable[[str], Bot], kind: str
-) -> None:
-    named(f"{HANDLER}from linebot.v3.{kind} import ApiClient as Other\n")
 
 
 def test_a_bot_of_several_modules_is_looked_through(

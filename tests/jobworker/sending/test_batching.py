@@ -19,22 +19,18 @@ import pytest
 
 import linesim
 from dispatcher.commit.committer import Committer
-from jobworker.effects import SendMethod
 from jobworker.line import month, quota
 from jobworker.record.batches import Batches, ReadyBatch
 from jobworker.record.conversations import FIRST_NUMBER, Outbound
 from jobworker.sending.conversation_outbox import SendLimits
-from jobworker.sending.outbox import Outbox
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from linedesk.store.documents import Document
-from linedesk.store.errors import REFUSED_WORDS, Replaced, StoreUnavailable
+from linedesk.store.errors import REFUSED_WORDS, Replaced
 from linedesk.store.records.effects import place_of
-from linedesk.store.records.letters import RELEASED
-from linedesk.store.records.waits import Why, code_of
 from linesim import Rule, Sim, Status
 from linesim.model.calls import Call
-from linesim.model.faults import BadMember, bad_request
+from linesim.model.faults import BadMember
 from linesim.model.world import User
 from tests.jobworker.freezing import (
     Freeze,
@@ -48,7 +44,7 @@ from tests.jobworker.freezing import (
     points_of,
     until_idle,
 )
-from tests.jobworker.worker_harness import CHANNEL, Room, a_send, lead
+from tests.jobworker.worker_harness import CHANNEL, Room, a_send, lead, texts
 from tests.waiting import eventually
 
 Deaths = list[BaseException | None]
@@ -59,10 +55,6 @@ POINTS = (
     *("end sent", "ended"),
 )
 NEXT_POINTS = ("outboxes read", "calling", "called", "end sent", "ended")
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 def text(words: str) -> Document:
@@ -167,24 +159,6 @@ def test_the_same_for_many_is_one_call_for_as_many_as_line_takes(
     assert [texts(sim, user) for user in users] == [["同じ"]] * 6
 
 
-def test_the_same_push_of_many_events_is_one_call_or_two(
-    database: Any, sim: Sim, calls: Any
-) -> None:
-    bot = Bot()
-    bot.default()(lambda event, talk: talk.push("始まります"))
-    users = [sim.add_user(str(number)) for number in range(30)]
-    for user in users:
-        waits(database, user)
-    with Room(database, sim, bot, interval_seconds=0.1) as room:
-        with room.desk.gate.turn():
-            for user in users:
-                room.put(sim.drafts.text(user, "お知らせ"))
-            room.until_decided()
-        room.until_quiet()
-    assert len(calls()) <= 2
-    assert [texts(sim, user) for user in users] == [["始まります"]] * 30
-
-
 def test_a_user_not_known_as_a_friend_gets_a_push(database: Any, sim: Sim, calls: Any) -> None:
     """A multicast does not reach such a user, and does not say so."""
     known = friends(database, sim, 2)
@@ -219,43 +193,14 @@ def test_other_words_mentions_and_quotes_travel_alone(database: Any, sim: Sim, c
     assert [len(texts(sim, user)) for user in users] == [1] * 9
 
 
-def test_a_live_answer_goes_by_itself_and_takes_the_push_along(
-    database: Any, sim: Sim, calls: Any
-) -> None:
-    others = friends(database, sim, 3)
-    user = sim.add_user("花子")
-    event = sim.drafts.text(user, "?")
-    sim.deliver(event)
-    waits(database, user, [text("同じ")])
-    reply = a_send(
-        id="reply", way=SendMethod.REPLY, to=user.user_id, messages=[text("返事")],
-        token=event["replyToken"], token_from=datetime.now(UTC), retry_key=str(uuid.uuid4()),
-    )  # fmt: skip
-    place = place_of(1, FIRST_NUMBER + 1)
-    database.conversations.update_one(
-        {"key": user.user_id}, {"$set": {f"outbox.{place}": reply.as_document()}}
-    )
-    before = len(sim.calls)
-    carried_out(database, sim)
-    assert [one.endpoint for one in sim.calls[before:]] == ["reply", "multicast"]
-    assert texts(sim, user) == ["同じ", "返事"]
-    assert [texts(sim, one) for one in others] == [["同じ"]] * 3
-
-
-@pytest.mark.parametrize("point", ["turn", "friends known", "claimed"])
 def test_a_send_recorded_while_the_others_are_claimed_is_sent_later(
-    database: Any, sim: Sim, point: str
+    database: Any, sim: Sim
 ) -> None:
     """Otherwise it would be part of the body for all, or be claimed without being sent."""
     users = friends(database, sim, 3)
     leader = Leader(database, sim)
-    sender, rows, _ = parts_of(leader.room)
-    points = {
-        "turn": freeze_before(sender, "_claim"),
-        "friends known": freeze_after(rows, "friends"),
-        "claimed": freeze_after(rows, "make"),
-    }
-    with frozen(leader.room, points[point]) as freeze, leader as room:
+    known = freeze_after(parts_of(leader.room)[1], "friends")
+    with frozen(leader.room, known) as freeze, leader as room:
         assert freeze.is_reached.wait(15)
         for number, user in enumerate(users):
             send = a_send(
@@ -290,20 +235,6 @@ def test_a_recipient_that_line_names_is_one_dead_letter(
     assert letter["effect"].get("triedAt") is None
     assert [texts(sim, user) for user in users] == [[] if one is bad else ["同じ"] for one in users]
     assert ways(calls()) == {"multicast": 2}
-
-
-def test_a_message_that_line_names_is_a_dead_letter_for_each(
-    database: Any, sim: Sim, calls: Any
-) -> None:
-    users = friends(database, sim, 4)
-    sim.misbehave(Rule(endpoint="multicast", outcome=bad_request()))
-    try:
-        room = carried_out(database, sim)
-    finally:
-        sim.behave()
-    assert {one["key"] for one in room.letters()} == {one.user_id for one in users}
-    assert all(one["effect"].get("triedAt") is None for one in room.letters())
-    assert ways(calls()) == {"multicast": 1}
 
 
 def test_a_400_without_a_name_halves_the_call_until_the_one_is_found(
@@ -341,35 +272,15 @@ def test_a_send_over_the_month_s_limit_is_a_letter_and_the_rest_of_the_month_is_
         assert all(one["effect"].get("triedAt") is None for one in room.letters())
 
 
-UNHEARD: dict[str, Callable[[Sim], None]] = {
-    "500 after": lambda sim: sim.answer_next("multicast", 500, accept=True),
-    "closed before": lambda sim: sim.close_next("multicast"),
-    "three times": lambda sim: sim.answer_next("multicast", 500, accept=True, times=3),
-}
-
-
-@pytest.mark.parametrize("plan", UNHEARD.values(), ids=UNHEARD.keys())
 def test_a_call_without_a_verdict_is_repeated_as_it_was(
-    database: Any, sim: Sim, calls: Any, plan: Callable[[Sim], None]
+    database: Any, sim: Sim, calls: Any
 ) -> None:
     users = friends(database, sim, 4)
-    plan(sim)
+    sim.answer_next("multicast", 500, accept=True, times=2)
     carried_out(database, sim)
     made = calls()
     assert len(made) > 1
     assert len({(one.retry_key, str(one.body)) for one in made}) == 1
-    assert [texts(sim, user) for user in users] == [["同じ"]] * 4
-
-
-def test_the_monthly_limit_gives_up_no_call_of_unknown_outcome(
-    database: Any, sim: Sim, calls: Any
-) -> None:
-    users = friends(database, sim, 4)
-    sim.close_next("multicast", accept=True)
-    sim.answer_next("multicast", 429, {"message": "You have reached your monthly limit."})
-    limits = SendLimits(first_pause_seconds=0.01, first_quota_seconds=0.05)
-    room = carried_out(database, sim, send_limits=limits)
-    assert (room.letters(), len({one.retry_key for one in calls()})) == ([], 1)
     assert [texts(sim, user) for user in users] == [["同じ"]] * 4
 
 
@@ -493,7 +404,7 @@ def test_a_batch_that_another_has_taken_is_not_called_off(
     assert {type(one) for one in deaths} == {Replaced}
 
 
-# Refusals of MongoDB for one conversation, and sends given up by an operator.
+# Refusals of MongoDB for one conversation, and the end of a batch.
 
 
 def test_a_conversation_that_mongodb_refuses_to_claim_stops_no_other(
@@ -510,51 +421,6 @@ def test_a_conversation_that_mongodb_refuses_to_claim_stops_no_other(
     assert [texts(sim, user) for user in users] == [[], *[["同じ"]] * 3]
     (letter,) = room.letters()
     assert (letter["key"], explained(letter)) == (bad.user_id, f"{REFUSED_WORDS}: code 121")
-
-
-def test_a_member_given_up_while_the_outcome_is_unknown_leaves_the_others(
-    database: Any, sim: Sim, calls: Any
-) -> None:
-    users = friends(database, sim, 4)
-    user = users[1]
-    sim.close_next("multicast", accept=True)
-    limits = SendLimits(first_pause_seconds=0.5, longest_pause_seconds=0.5)
-    with Leader(database, sim, send_limits=limits) as room:
-        eventually(lambda: any(code_of(one["why"]) == Why.NO_ANSWER for one in room.desk.waiting()))
-        id_, effect_id = f"{CHANNEL}/{user.user_id}", f"{user.user_id}/0"
-        eventually(lambda: not room.desk.outcomes.give_up(id_, effect_id, cause=RELEASED))
-        room.until_quiet()
-    (letter,) = room.letters()
-    assert (letter["_id"], explained(letter)) == (effect_id, "released by an operator")
-    # It may have arrived, and no key of its own would keep a replay from arriving, too.
-    assert (letter["effect"]["as"], letter["effect"]["retryKey"]) == ("multicast", None)
-    assert letter["effect"]["triedAt"] is not None
-    assert len({(one.retry_key, str(one.body)) for one in calls()}) == 1
-    assert [texts(sim, one) for one in users] == [["同じ"]] * 4
-
-
-def test_a_take_over_that_fails_behind_a_batch_repeats_it_once(
-    database: Any, sim: Sim, calls: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, first = a_made_batch(database, friends(database, sim, 2))
-    _, second = a_made_batch(database, friends(database, sim, 2), epoch=2)
-    messages, take_over, failed = Batches.messages, Outbox.take_over, count()
-
-    def fails_once(self: Batches, batch: ReadyBatch) -> Any:
-        if next(failed) == 1:
-            raise StoreUnavailable("planted")
-        return messages(self, batch)
-
-    def again(self: Outbox) -> None:
-        with pytest.raises(StoreUnavailable):
-            take_over(self)
-        take_over(self)
-
-    monkeypatch.setattr(Batches, "messages", fails_once)
-    monkeypatch.setattr(Outbox, "take_over", again)
-    with Leader(database, sim, epoch=3) as room:
-        room.until_quiet()
-    assert sorted(one.retry_key for one in calls()) == sorted([first.key, second.key])
 
 
 @pytest.mark.parametrize("done", [True, False])

@@ -1,10 +1,10 @@
-"""The button instead of an answer that is too late: the rules, and carried out with kills."""
+"""The button instead of an answer that is too late, carried out with kills."""
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,208 +14,18 @@ from pymongo.database import Database
 import linesim
 from dispatcher.commit.committer import Committer
 from jobworker.bot.talk import Talk
-from jobworker.effects import Send, SendMethod
 from jobworker.line.client import LineClient
 from jobworker.record import waiting_answers
-from jobworker.record.conversations import ConversationStore, Decision, StoredConversation
-from jobworker.record.waiting_answers import (
-    NOT_THERE,
-    ButtonShown,
-    fetched,
-    kept,
-)
+from jobworker.record.conversations import ConversationStore
+from jobworker.record.waiting_answers import NOT_THERE, fetched
 from jobworker.sending import button
-from jobworker.sending.button import (
-    OfferedButton,
-    SlowAnswers,
-    may_be_offered,
-    shown_after,
-)
-from jobworker.sending.conversation_outbox import NO_LIMIT, Budget, PutBack
-from jobworker.sending.late_replies import LateReplies
-from jobworker.sending.verdict import CallOutcome, SendVerdict
+from jobworker.sending.button import OfferedButton, SlowAnswers
 from linedesk import Bot
 from linedesk.store.documents import Document, make_document
-from linedesk.store.limits import TOKEN_LIFE
-from linedesk.store.records.answers import data_of
 from linesim import HandClock, Sim
 from tests import line_openapi
-from tests.jobworker.sending.test_conversation_outbox import NOW as OUTBOX_NOW
-from tests.jobworker.sending.test_conversation_outbox import a_push as outbox_push
-from tests.jobworker.sending.test_conversation_outbox import a_reply as outbox_reply
-from tests.jobworker.sending.test_conversation_outbox import box_of
-from tests.jobworker.worker_harness import BUTTON_SOON, Room, a_send, lead
+from tests.jobworker.worker_harness import BUTTON_SOON, Room, Rooms, lead
 from tests.waiting import eventually
-
-Rooms = Callable[..., Room]
-NOW = datetime(2027, 1, 4, tzinfo=UTC)
-USER = "U" + "1" * 32
-SENT, AGAIN, DEAD = SendVerdict.SENT, SendVerdict.AGAIN, SendVerdict.DEAD
-
-
-# The button, by its rules.
-
-OUTCOMES = {
-    "sent": CallOutcome(SENT),
-    "not reached": CallOutcome(AGAIN),
-    "no verdict": CallOutcome(AGAIN, stands=True),
-    "token used": CallOutcome(AGAIN, token_used_up=True),
-    "refused": CallOutcome(DEAD),
-}
-
-
-@pytest.mark.parametrize(
-    ("shown", "outcomes", "then"),
-    [
-        (ButtonShown.REFUSED, [], ButtonShown.REFUSED),
-        (ButtonShown.REFUSED, ["sent"], ButtonShown.YES),
-        (ButtonShown.REFUSED, ["not reached"], ButtonShown.REFUSED),
-        (ButtonShown.REFUSED, ["no verdict"], ButtonShown.UNKNOWN),
-        (ButtonShown.REFUSED, ["no verdict", "sent"], ButtonShown.YES),
-        (ButtonShown.REFUSED, ["no verdict", "not reached"], ButtonShown.UNKNOWN),
-        (ButtonShown.REFUSED, ["token used"], ButtonShown.REFUSED),
-        (ButtonShown.REFUSED, ["refused"], ButtonShown.REFUSED),
-        (ButtonShown.UNKNOWN, [], ButtonShown.UNKNOWN),
-        (ButtonShown.UNKNOWN, ["sent"], ButtonShown.YES),
-    ],
-)
-def test_the_facts_once_a_try_is_noted(
-    shown: ButtonShown, outcomes: list[str], then: ButtonShown
-) -> None:
-    for outcome in outcomes:
-        shown = shown_after(shown, OUTCOMES[outcome])
-    assert shown is then
-
-
-def a_document(name: str = "01E", **changed: Any) -> Document:
-    event = {
-        "type": "message",
-        "mode": "active",
-        "webhookEventId": name,
-        "source": {"type": "user", "userId": USER},
-        "replyToken": "token",
-        "message": {"type": "text", "id": "1", "text": "?"},
-        **changed,
-    }
-    return make_document(event, channel="main", accept_time=NOW)
-
-
-@pytest.mark.parametrize(
-    ("document", "offered"),
-    [
-        (a_document(), True),
-        (a_document(source={"type": "group", "groupId": "C1", "userId": USER}), True),
-        (a_document(source={"type": "room", "roomId": "R1"}), True),
-        (a_document(mode="standby"), False),
-        (a_document(replyToken=None), False),
-        (a_document("no.field"), False),
-    ],
-)
-def test_it_is_for_events_that_can_be_replied_to(document: Document, offered: bool) -> None:
-    assert may_be_offered(document) is offered
-
-
-# The decision of the event.
-
-
-def a_reply(name: str = "01E") -> Document:
-    return a_send(
-        id=f"{name}/0",
-        event_id=name,
-        way=SendMethod.REPLY,
-        to=USER,
-        at=NOW,
-        token="token",
-        token_from=NOW,
-    ).as_document()
-
-
-def a_push() -> Document:
-    return a_send(id="01E/1", event_id="01E", at=NOW).as_document()
-
-
-def as_waiting(reply: Document) -> Document:
-    return {"state": "waiting", "at": NOW, "send": {**reply, "token": None, "tokenFrom": None}}
-
-
-def test_without_a_proof_that_it_is_shown_the_reply_is_sent_anyway() -> None:
-    decision = Decision({}, [a_reply()])
-    assert kept(decision, a_document(), ButtonShown.NO, now=NOW) is decision
-    refused = kept(decision, a_document(), ButtonShown.REFUSED, now=NOW)
-    assert refused == Decision({}, [a_reply()], None, ["answers.01E"])
-    unknown = kept(decision, a_document(), ButtonShown.UNKNOWN, now=NOW)
-    taken = {"answers.01E": {"state": "taken", "at": NOW, "by": None}}
-    # A button that LINE did show has used its token.
-    assert unknown == Decision(taken, [{**a_reply(), "token": None}])
-
-
-# The decision of a tap.
-
-
-def a_tap(data: str = data_of("01E"), **changed: Any) -> Document:
-    postback = {"type": "postback", "postback": {"data": data}, "replyToken": "fresh"}
-    return a_document("01T", **{**postback, **changed})
-
-
-def tapped(tap: Document, answers: Mapping[str, Any], *, seconds: float = 1.0) -> Decision | None:
-    found = StoredConversation(id=f"main/{USER}", n=7, answers=answers)
-    return fetched(tap, lambda: found, now=NOW + timedelta(seconds=seconds))
-
-
-def test_a_tap_brings_the_answer_by_its_own_token_once() -> None:
-    found = tapped(a_tap(), {"01E": as_waiting(a_reply())})
-    assert found is not None
-    [effect] = found.effects
-    send = Send.from_document(effect)
-    assert (send.way, send.token, send.token_from) == (SendMethod.REPLY, "fresh", NOW)
-    assert (send.event_id, send.answer_to, send.messages) == ("01E", "01E", a_reply()["messages"])
-    at = NOW + timedelta(seconds=1)
-    assert found.changes == {"answers.01E": {"state": "taken", "at": at, "by": "01T"}}
-    # By the conversation's state at that time, otherwise it is decided again.
-    assert found.read_n == 7
-    again = tapped(a_tap(), {"01E": found.changes["answers.01E"]})
-    assert again == Decision({}, [], 7)
-
-
-@pytest.mark.parametrize(
-    "answers",
-    [
-        {},
-        {"01E": {"state": "shown", "at": NOW}},
-        {"01E": {"state": "waiting", "at": NOW, "send": {"id": 5}}},
-        {"01E": 5},
-    ],
-)
-def test_a_tap_for_an_answer_that_is_not_there_gets_a_sentence(answers: Any) -> None:
-    found = tapped(a_tap(), answers)
-    assert found is not None
-    [effect] = found.effects
-    assert effect["messages"] == [{"type": "text", "text": NOT_THERE}]
-    # It is worth no push.
-    assert (effect["token"], effect["until"]) == ("fresh", NOW + TOKEN_LIFE)
-    assert found.changes == {}
-
-
-# The answer in the outbox, by its rules.
-
-
-def an_answer(*, good: bool = True, **more: Any) -> Send:
-    """An answer requested by a tap; its token is valid, or not."""
-    since = OUTBOX_NOW if good else OUTBOX_NOW - TOKEN_LIFE
-    return outbox_reply(id="answer", answer_to="01E", token="fresh", token_from=since, **more)
-
-
-@pytest.mark.parametrize("budget", [NO_LIMIT, Budget(LateReplies(), is_closed=True)])
-def test_an_answer_whose_token_has_ended_is_put_back_and_costs_nothing(budget: Budget) -> None:
-    box = box_of(an_answer(good=False), outbox_push())
-    assert box.plan(0.0, lambda path: 0.0, budget) == PutBack("place 0")
-
-
-def test_an_answer_travels_to_no_other_user() -> None:
-    assert not box_of(an_answer(good=False, may_be_late=True)).may_share(0.0)
-
-
-# The whole worker, against linesim.
 
 
 class Slow:
@@ -338,12 +148,9 @@ def test_an_answer_too_late_for_its_tap_waits_for_the_next_and_is_never_pushed(
     assert pushes(sim, user) == []
 
 
-@pytest.mark.parametrize("accept", [True, False])
-def test_a_button_whose_answer_was_lost_is_shown_once(
-    room: Rooms, sim: Sim, slow: Slow, accept: bool
-) -> None:
+def test_a_button_whose_answer_was_lost_is_shown_once(room: Rooms, sim: Sim, slow: Slow) -> None:
     desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    sim.close_next("reply", accept=accept)
+    sim.close_next("reply", accept=True)
     document = desk.says(user, "遅")
     # The second try proves it: by the token that is taken, or used.
     eventually(lambda: len(sim.replies_to(document["eventId"])) == 1)

@@ -1,27 +1,21 @@
-"""A send that is given up: one decision, whichever process dies or freezes meanwhile."""
+"""Conversations whose writes MongoDB refuses: they are their own trouble alone."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from jobworker.bot.talk import Talk
-from jobworker.line.client import LineClient
-from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from linedesk.operate.text import known
 from linedesk.store.client import Client
 from linedesk.store.documents import make_document
 from linedesk.store.errors import REFUSED_WORDS
 from linesim import Sim
-from tests.jobworker.worker_harness import CHANNEL, Room
+from tests.jobworker.worker_harness import CHANNEL, Room, Rooms, echo, texts
 from tests.waiting import eventually
-
-Rooms = Callable[..., Room]
 
 
 @pytest.fixture
@@ -37,52 +31,6 @@ def resize(client: Client, size: str) -> None:
     client.admin.command(engine)
 
 
-def pushing_bot() -> Bot:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        talk.push("はい")
-
-    return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
-
-
-def refuse_once(sim: Sim) -> None:
-    """LINE refuses the next push permanently, and would accept it from then on."""
-    sim.answer_next("push", 400, {"message": "The request body has 1 error(s)"})
-
-
-def test_a_refusal_while_the_process_stops_is_a_letter_before_it_ends(
-    database: Any, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise the next process treats the refused try as one of unknown outcome."""
-    user = sim.add_user("花子")
-    refuse_once(sim)
-    post = LineClient.post
-    stopped = threading.Event()
-
-    def then_stop(self: LineClient, path: str, *args: Any, **more: Any) -> Any:
-        answer = post(self, path, *args, **more)
-        if path.endswith("/push"):
-            desk.desk.stop()
-            desk.pool.stop()
-            stopped.set()
-        return answer
-
-    monkeypatch.setattr(LineClient, "post", then_stop)
-    with Room(database, sim, pushing_bot()) as desk:
-        desk.says(user, "?")
-        assert stopped.wait(5)
-    assert desk.effects() == []
-    assert [explained(one) for one in desk.letters()] == [
-        "LINE refused it with 400: The request body has 1 error(s)"
-    ]
-
-
 def fill(conversations: Any, id_: str, *, left: int) -> None:
     """Enlarge the conversation by this many bytes, up to MongoDB's limit."""
     conversations.update_one({"_id": id_}, {"$set": {"fat": ""}})
@@ -92,21 +40,19 @@ def fill(conversations: Any, id_: str, *, left: int) -> None:
     conversations.update_one({"_id": id_}, {"$set": {"fat": fat}})
 
 
-# A conversation whose writes MongoDB refuses.
-
 # The size that the call of one push adds to a conversation.
 CALL_BYTES = 132
 
 
 @pytest.mark.usefixtures("spacious")
-@pytest.mark.parametrize("left", [1, CALL_BYTES - 1, CALL_BYTES])
+@pytest.mark.parametrize("left", [1, CALL_BYTES])
 def test_a_conversation_with_hardly_any_room_is_the_trouble_of_its_own_messages_alone(
     database: Any, sim: Sim, deaths: list[BaseException | None], left: int
 ) -> None:
     """Its outbox, its messages and its unsends; also for the next process, that finds it so."""
     user, neighbour = sim.add_user("花子"), sim.add_user("太郎")
     id_ = f"{CHANNEL}/{user.user_id}"
-    with Room(database, sim, pushing_bot()) as first, first.desk.gate.turn():
+    with Room(database, sim, echo("push", "はい")) as first, first.desk.gate.turn():
         waiting = first.says(user, "一")
         first.until_decided()
         first.desk.stop()
@@ -115,7 +61,7 @@ def test_a_conversation_with_hardly_any_room_is_the_trouble_of_its_own_messages_
         taken_back = sim.drafts.text(user, "ひみつ")
         copy = make_document(taken_back, channel=CHANNEL, accept_time=datetime.now(UTC))
         database.recvq.insert_one(copy)
-        with Room(database, sim, pushing_bot(), epoch=epoch) as desk:
+        with Room(database, sim, echo("push", "はい"), epoch=epoch) as desk:
             desk.until_quiet(seconds=30)
             fill(database.conversations, id_, left=left)
             said = [
@@ -157,11 +103,11 @@ def test_a_conversation_that_a_person_broke_is_its_own_trouble(
 ) -> None:
     user, neighbour = sim.add_user("花子"), sim.add_user("太郎")
     id_ = f"{CHANNEL}/{user.user_id}"
-    with Room(database, sim, pushing_bot()) as first:
+    with Room(database, sim, echo("push", "はい")) as first:
         first.says(user, "一")
         first.until_quiet()
     database.conversations.update_one({"_id": id_}, {"$set": broken})
-    desk = room(pushing_bot(), epoch=2)
+    desk = room(echo("push", "はい"), epoch=2)
     said = desk.says(user, "二")
     desk.says(neighbour, "三")
     desk.until_decided()
@@ -177,7 +123,7 @@ def test_an_outbox_that_mongodb_refuses_to_change_holds_up_no_other(
 ) -> None:
     """By a validator, for example: it is reported as waiting, and given up once that is stored."""
     users = [sim.add_user(name) for name in ("花子", "太郎")]
-    with Room(database, sim, pushing_bot()) as first, first.desk.gate.turn():
+    with Room(database, sim, echo("push", "はい")) as first, first.desk.gate.turn():
         decided = [first.says(user, "一") for user in users]
         first.until_decided()
         first.desk.stop()
@@ -185,7 +131,7 @@ def test_an_outbox_that_mongodb_refuses_to_change_holds_up_no_other(
     effect_id, cause = f"{decided[0]['eventId']}/0", f"{REFUSED_WORDS}: code 121"
     try:
         database.command("collMod", "conversations", **refused)
-        desk = room(pushing_bot(), epoch=2)
+        desk = room(echo("push", "はい"), epoch=2)
         eventually(lambda: texts(sim, users[1]) == ["はい"])
         eventually(lambda: [row["key"] for row in desk.desk.waiting()] == [users[0].user_id])
         eventually(lambda: known(desk.desk.waiting()[0]["why"]) == cause)

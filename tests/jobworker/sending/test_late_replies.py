@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from linebot.v3.webhooks import MessageEvent
 
 import linesim
 from jobworker.bot.talk import Talk
@@ -16,25 +14,10 @@ from jobworker.sending.late_replies import LateReplies
 from jobworker.sending.outcomes import Outcomes
 from linedesk import Bot
 from linesim import Sim
-from tests.jobworker.worker_harness import SHORT_PAUSES, Room
+from tests.jobworker.worker_harness import SHORT_PAUSES, Room, Rooms, echo, texts
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 TODAY, TOMORROW = "2026-11-23", "2026-11-24"
-
-
-def answering_bot() -> Bot:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        talk.reply(event.message.text)
-
-    return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 def pushes_to(sim: Sim, user: Any) -> int:
@@ -70,7 +53,7 @@ def test_late_answers_cost_a_conversation_so_many_calls_a_day_and_no_more(
 ) -> None:
     hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
     limits = replace(SHORT_PAUSES, late_replies_a_day=2)
-    with Room(database, sim, answering_bot(), send_limits=limits) as first:
+    with Room(database, sim, echo(), send_limits=limits) as first:
         write_late(first, sim, hanako, 30)
         first.until_quiet()
         assert pushes_to(sim, hanako) == 2
@@ -83,7 +66,7 @@ def test_late_answers_cost_a_conversation_so_many_calls_a_day_and_no_more(
         first.until_quiet()
         assert texts(sim, taro) == ["0"]
     # The count outlives the process.
-    second = room(answering_bot(), epoch=2, send_limits=limits)
+    second = room(echo(), epoch=2, send_limits=limits)
     write_late(second, sim, hanako, 1)
     second.until_quiet()
     assert texts(sim, hanako) == arrived
@@ -91,21 +74,6 @@ def test_late_answers_cost_a_conversation_so_many_calls_a_day_and_no_more(
     second.says(hanako, "!")
     second.until_quiet()
     assert texts(sim, hanako) == [*arrived, "!"]
-
-
-def test_answers_of_a_slow_handler_are_sent_however_many_and_late(room: Rooms, sim: Sim) -> None:
-    bot = Bot()
-
-    @bot.add(MessageEvent, limit=120.0)
-    def handler(event: Any, talk: Talk) -> None:
-        talk.reply(event.message.text)
-
-    desk = room(bot, send_limits=replace(SHORT_PAUSES, late_replies_a_day=0))
-    user = sim.add_user("花子")
-    write_late(desk, sim, user, 7)
-    desk.until_quiet()
-    assert texts(sim, user) == [str(number) for number in range(7)]
-    assert desk.letters() == []
 
 
 def test_a_push_whose_time_is_over_is_not_sent_and_what_is_behind_it_is(
@@ -123,28 +91,6 @@ def test_a_push_whose_time_is_over_is_not_sent_and_what_is_behind_it_is(
     desk.until_quiet()
     assert texts(sim, user) == ["新しい"]
     assert [letter["cause"] for letter in desk.letters()] == ["expired"]
-
-
-def test_in_a_used_up_month_pushes_take_no_turns_and_answers_continue(room: Rooms) -> None:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        getattr(talk, event.message.text)("はい")
-
-    with linesim.running(rate_limits=False, quota=0) as sim:
-        desk, users = room(bot, sim=sim), [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
-        # The first push meets LINE's refusal; the reading after it closes the month.
-        desk.says(users[0], "push")
-        eventually(lambda: desk.desk.line.quota.month.is_closed)
-        assert [call.endpoint for call in sim.calls].count("push") == 1
-        desk.says(users[1], "push")
-        desk.says(users[2], "reply")
-        eventually(lambda: texts(sim, users[2]) == ["はい"])
-        desk.until_quiet()
-        letters = {letter["key"]: letter["cause"] for letter in desk.letters()}
-        assert letters == {user.user_id: "quota" for user in users[:2]}
-        assert [call.endpoint for call in sim.calls].count("push") == 1
 
 
 def test_a_month_that_closes_before_a_refused_push_rests_ends_its_rest(

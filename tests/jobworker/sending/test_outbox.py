@@ -8,55 +8,27 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-import requests
 
 import linesim
-from jobworker.bot.talk import Talk
-from jobworker.effects import Call, Send, SendMethod
 from jobworker.line import client as line_client
-from jobworker.record.conversations import FIRST_NUMBER, ConversationStore
+from jobworker.record.conversations import ConversationStore
 from jobworker.sending import conversation_outbox, outbox, outcomes, sender
 from jobworker.sending.conversation_outbox import SendLimits
-from jobworker.sending.verdict import ReplyUnknown
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
-from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
-from linedesk.store.documents import Document
-from linedesk.store.records.effects import WITH_OUTBOX, place_of
+from linedesk.store.records.effects import WITH_OUTBOX
 from linesim import HandClock, Sim
-from tests.jobworker.worker_harness import CHANNEL, Room, a_send
-from tests.waiting import eventually
+from tests.jobworker.worker_harness import Room, Rooms, echo, texts
 
-Rooms = Callable[..., Room]
 Dies = Callable[..., None]
-WAYS = ("reply", "push", "multicast")
 REQUEST = line_client.LineClient._request
-
-
-def sending_bot(way: str) -> Bot:
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        if way == "multicast":
-            talk.multicast([str(talk.user_id)], "はい")
-        else:
-            getattr(talk, way)("はい")
-
-    return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
 
 
 @dataclass(frozen=True)
@@ -106,11 +78,7 @@ FAULTS = [
     Fault("accepted, closed again, then 429", _closed_then_429, 4),
 ]
 # Whether LINE accepted the try before, whose outcome is unknown; None: there was none.
-EARLIER = {
-    "first try": None,
-    "after an unknown try that LINE had not": False,
-    "after an unknown try that LINE had": True,
-}
+EARLIER = (None, False, True)
 
 
 def plan_earlier(sim: Sim, way: str, accepted: bool | None) -> None:
@@ -135,16 +103,19 @@ def leave_in_haste(monkeypatch: pytest.MonkeyPatch, late_call: int | None) -> No
     monkeypatch.setattr(line_client.LineClient, "_request", request)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("earlier", EARLIER.values(), ids=EARLIER.keys())
+# A multicast is called under a key as a push is.
+TRIES = [*itertools.product(("reply", "push"), EARLIER), ("multicast", None)]
+
+
+@pytest.mark.parametrize(("way", "earlier"), TRIES)
 def test_whatever_line_does_the_message_arrives_once(
     room: Rooms,
     sim: Sim,
     monkeypatch: pytest.MonkeyPatch,
-    earlier: bool | None,
     way: str,
+    earlier: bool | None,
 ) -> None:
-    desk = room(sending_bot(way), line=SHORT)
+    desk = room(echo(way, "はい"), line=SHORT)
     for fault in FAULTS:
         user = sim.add_user("花子")
         before = len(sim.calls)
@@ -165,14 +136,12 @@ def test_whatever_line_does_the_message_arrives_once(
     assert desk.letters() == []
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("earlier", EARLIER.values(), ids=EARLIER.keys())
+@pytest.mark.parametrize("earlier", [None, True])
 def test_a_permanent_refusal_of_line_is_a_dead_letter(
-    room: Rooms, sim: Sim, earlier: bool | None, way: str
+    room: Rooms, sim: Sim, earlier: bool | None
 ) -> None:
-    desk = room(sending_bot(way), line=SHORT)
-    statuses = (400, 403) if way != "reply" else (400, 403, 409)
-    for status in statuses:
+    desk = room(echo(way := "reply", "はい"), line=SHORT)
+    for status in (400, 403, 409):
         user = sim.add_user("花子")
         plan_earlier(sim, way, earlier)
         sim.answer_next(way, status, {"message": "The request body has 1 error(s)"})
@@ -185,43 +154,6 @@ def test_a_permanent_refusal_of_line_is_a_dead_letter(
         # It shows a replay whether LINE may have had it.
         assert ("triedAt" in letter["effect"]) is (earlier is not None)
         assert texts(sim, user) == (["はい"] if earlier else [])
-
-
-def test_without_a_connection_it_waits_and_then_arrives_as_a_reply(
-    database: Any, sim: Sim, caplog: pytest.LogCaptureFixture
-) -> None:
-    port, may_call = free_port(), threading.Event()
-    absent: Any = SimpleNamespace(url=f"http://127.0.0.1:{port}", token=sim.token)
-    user = sim.add_user("花子")
-    event = sim.drafts.text(user, "?")
-    with Room(database, absent, sending_bot("reply"), lease_is_fresh=may_call.is_set) as desk:
-        may_call.set()
-        desk.put(event)
-        eventually(lambda: "answer=NotSent" in caplog.text)
-        # Not again before LINE, when it is there, knows the token.
-        may_call.clear()
-        with linesim.running(port=port, token=sim.token) as there:
-            there.add_user("花子", user_id=user.user_id)
-            there.deliver(event)
-            may_call.set()
-            desk.until_quiet()
-            assert texts(there, user.user_id) == ["はい"]
-            assert {call.endpoint for call in there.calls} == {"reply"}
-
-
-def test_a_reply_whose_token_line_no_longer_takes_arrives_as_a_push(database: Any) -> None:
-    clock = HandClock()
-    with linesim.running(rate_limits=False, clock=clock) as sim:
-        user = sim.add_user("花子")
-        with Room(database, sim, sending_bot("reply")) as desk:
-            event = sim.drafts.text(user, "?")
-            sim.deliver(event)
-            clock.advance(61)
-            desk.put(event)
-            desk.until_quiet()
-        assert texts(sim, user) == ["はい"]
-        assert [call.endpoint for call in sim.calls] == ["reply", "push"]
-        assert sim.calls[1].retry_key is not None
 
 
 # The machine's clock is set back between two tries.
@@ -252,7 +184,7 @@ def test_a_clock_that_is_set_back_makes_no_token_good_again(
     user = sim.add_user("花子")
     sim.close_next("reply")
     sim.answer_next("reply", 400, {"message": "Invalid reply token"})
-    desk = room(sending_bot("reply"))
+    desk = room(echo("reply", "はい"))
     desk.says(user, "?")
     desk.until_quiet()
     assert texts(sim, user) == ["はい"]
@@ -280,7 +212,7 @@ def test_a_token_that_ended_on_the_way_of_a_repeated_call_proves_nothing(
     with linesim.running(rate_limits=False, clock=clock) as sim:
         user = sim.add_user("花子")
         sim.close_next("reply")
-        with Room(database, sim, sending_bot("reply")) as desk:
+        with Room(database, sim, echo("reply", "はい")) as desk:
             desk.says(user, "?")
             desk.until_quiet()
             assert desk.figures()["unprovedReplies"] == 1
@@ -309,7 +241,7 @@ def test_a_try_that_a_stop_called_off_is_not_left_in_the_outbox(room: Rooms, sim
         return False
 
     before = len(sim.calls)
-    desk = room(sending_bot("reply"), lease_is_fresh=lease_is_fresh)
+    desk = room(echo("reply", "はい"), lease_is_fresh=lease_is_fresh)
     desks.append(desk)
     desk.says(user, "?")
     assert stopped.wait(5)
@@ -318,197 +250,19 @@ def test_a_try_that_a_stop_called_off_is_not_left_in_the_outbox(room: Rooms, sim
     assert (len(desk.effects()), len(sim.calls)) == (1, before)
 
 
-# The state that a killed process leaves, and its successor's actions.
-
-
-REPLY, PUSH, MULTICAST = SendMethod
-
-
-@dataclass
-class Left:
-    """The contents of the outbox, and LINE's view of them."""
-
-    send: Send
-    called_as: SendMethod | None = None
-    """How it was called, in a call of unknown outcome."""
-    accepted: bool = False
-    called_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    token_refused: bool = False
-
-    def as_outbox(self) -> Document:
-        """As in the conversation."""
-        place, send, way = place_of(1, FIRST_NUMBER), self.send, self.called_as
-        if self.token_refused or (way is PUSH and send.token):
-            send = replace(send, token=None)
-        fields: Document = {"outbox": {place: send.as_document()}}
-        if way is not None:
-            key, token = (None, send.token) if way is REPLY else (send.retry_key, None)
-            call = Call(self.called_at, way, (place,), key=key, token=token)
-            fields["call"] = call.as_document()
-        return fields
-
-
-def as_push(send: Send) -> Send:
-    return replace(send, way=PUSH, token=None, token_from=None)
-
-
-def as_multicast(send: Send) -> Send:
-    return replace(as_push(send), way=MULTICAST, to=[str(send.to)])
-
-
-LEFT: dict[str, Callable[[Send], Left]] = {
-    "recorded, and nothing else": lambda send: Left(send),
-    "a reply written down, and not called": lambda send: Left(send, REPLY),
-    "a reply called, and its answer not heard": lambda send: Left(send, REPLY, accepted=True),
-    "a push written down, and not called": lambda send: Left(as_push(send), PUSH),
-    "a push called, and its answer not heard": lambda send: Left(
-        as_push(send), PUSH, accepted=True
-    ),
-    "a reply that went as push, and its answer not heard": lambda send: Left(
-        send, PUSH, accepted=True
-    ),
-    "a reply refused as invalid, to go as push": lambda send: Left(send, token_refused=True),
-    "a multicast called, and its answer not heard": lambda send: Left(
-        as_multicast(send), MULTICAST, accepted=True
-    ),
-}
-
-
-def leave(database: Any, sim: Sim, left: Left, key: str) -> None:
-    """Create the state that a process of epoch 1 leaves when it dies at that point."""
-    database.conversations.insert_one(conversation(key, **left.as_outbox()))
-    if left.accepted:
-        assert left.called_as is not None
-        call_line(sim, left.send, left.called_as)
-
-
-def conversation(key: str, **fields: Any) -> Document:
-    return {
-        "_id": f"{CHANNEL}/{key}",
-        "channel": CHANNEL,
-        "key": key,
-        "kind": "user",
-        "state": None,
-        "data": {},
-        "n": 1,
-        "applied": ["E1"],
-        "unsent": [],
-        "at": datetime.now(UTC),
-        **fields,
-    }
-
-
-def call_line(sim: Sim, send: Send, way: SendMethod) -> None:
-    body: dict[str, Any] = {"messages": send.messages}
-    headers = {"Authorization": f"Bearer {sim.token}"}
-    if way is SendMethod.REPLY:
-        body["replyToken"] = send.token
-    else:
-        body["to"], headers["X-Line-Retry-Key"] = send.to, send.retry_key
-    url = f"{sim.url}/v2/bot/message/{way.value}"
-    assert requests.post(url, json=body, headers=headers, timeout=5).status_code == 200
-
-
-def a_reply(sim: Sim, user: Any, retry_key: str) -> Send:
-    event = sim.drafts.text(user, "?")
-    sim.deliver(event)
-    return a_send(
-        way=SendMethod.REPLY,
-        to=user.user_id,
-        token=event["replyToken"],
-        token_from=datetime.now(UTC),
-        retry_key=retry_key,
-    )
-
-
-@pytest.fixture
-def retry_key() -> str:
-    return str(uuid.uuid4())
-
-
-@pytest.mark.parametrize("point", LEFT.values(), ids=LEFT.keys())
-def test_a_successor_brings_it_home_once(
-    database: Any,
-    room: Rooms,
-    sim: Sim,
-    retry_key: str,
-    point: Callable[[Send], Left],
-) -> None:
-    user = sim.add_user("花子")
-    leave(database, sim, point(a_reply(sim, user, retry_key)), user.user_id)
-    desk = room(Bot(), epoch=2)
-    desk.until_quiet()
-    assert texts(sim, user) == ["こんにちは"]
-    assert desk.letters() == []
-
-
-@pytest.mark.parametrize(
-    ("reply_unknown", "seen", "accepted"),
-    [
-        (ReplyUnknown.PUSH, ["こんにちは"], False),
-        (ReplyUnknown.DROP, [], False),
-        # The one exception of G5: it had arrived, and nothing can prove it.
-        (ReplyUnknown.PUSH, ["こんにちは", "こんにちは"], True),
-        (ReplyUnknown.DROP, ["こんにちは"], True),
-    ],
-)
-def test_a_reply_of_unknown_outcome_past_its_minute_follows_the_setting(
-    database: Any,
-    sim: Sim,
-    retry_key: str,
-    reply_unknown: ReplyUnknown,
-    seen: list[str],
-    accepted: bool,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    user = sim.add_user("花子")
-    long_ago = datetime.now(UTC) - timedelta(seconds=90)
-    send = a_reply(sim, user, retry_key)
-    if accepted:
-        call_line(sim, send, SendMethod.REPLY)
-    else:
-        send = replace(send, token="0" * 32)
-    old = replace(send, token_from=long_ago, at=long_ago)
-    leave(database, sim, Left(old, REPLY, called_at=long_ago), user.user_id)
-    with Room(database, sim, Bot(), epoch=2, reply_unknown=reply_unknown) as desk:
-        desk.until_quiet()
-        assert desk.letters() == []
-        assert desk.figures()["unprovedReplies"] == 1
-    assert texts(sim, user) == seen
-    assert "not provable" in caplog.text
-
-
-def test_a_push_tried_a_day_ago_is_given_up_and_never_sent(
-    database: Any, room: Rooms, sim: Sim
-) -> None:
-    user = sim.add_user("花子")
-    yesterday = datetime.now(UTC) - timedelta(hours=23, minutes=1)
-    send = a_send(to=user.user_id, at=yesterday)
-    leave(database, sim, Left(send, PUSH, called_at=yesterday), user.user_id)
-    before = len(sim.calls)
-    desk = room(Bot(), epoch=2)
-    desk.until_quiet()
-    assert (len(sim.calls), texts(sim, user)) == (before, [])
-    (letter,) = desk.letters()
-    assert (letter["_id"], explained(letter)) == (send.id, "outcome unknown for 23 hours")
-    assert letter["effect"]["triedAt"] is not None, "a replay has to ask"
-
-
 # Real processes, killed for real.
 
 
 POINTS = ["recorded", "noted", "called", "answered", "end left", "refused", "cleared"]
-REST = [("reply", 3), ("push", 1), ("push", 3)]
+# A push at the points between its note and LINE's answer; the rest takes long.
+FAST = [*((point, "reply", 1) for point in POINTS), ("noted", "push", 1), ("called", "push", 1)]
+DEATHS = [
+    pytest.param(*one, marks=[] if one in FAST else pytest.mark.long)
+    for one in itertools.product(POINTS, ("reply", "push"), (1, 3))
+]
 
 
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize(
-    ("way", "sends"),
-    [
-        ("reply", 1),
-        *(pytest.param(way, sends, marks=pytest.mark.long) for way, sends in REST),
-    ],
-)
+@pytest.mark.parametrize(("point", "way", "sends"), DEATHS)
 def test_a_killed_process_leaves_nothing_out_and_repeats_nothing(
     database: Any, dies: Dies, room: Rooms, sim: Sim, point: str, way: str, sends: int
 ) -> None:
@@ -533,7 +287,7 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
 ) -> None:
     slow, other = sim.add_user("花子"), sim.add_user("太郎")
     limits = SendLimits(note_seconds=0.3)
-    desk = room(sending_bot("push"), send_limits=limits)
+    desk = room(echo("push", "はい"), send_limits=limits)
     locked, released = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -569,34 +323,3 @@ def test_a_try_that_mongodb_does_not_confirm_holds_the_gate_only_shortly(
     desk.until_quiet()
     assert took < 3
     assert texts(sim, slow) == ["はい", "はい"]
-
-
-def test_a_message_on_which_line_always_fails_ends_as_a_dead_letter(room: Rooms, sim: Sim) -> None:
-    limits = SendLimits(first_pause_seconds=0.01, most_unanswered=4)
-    user = sim.add_user("花子")
-    sim.answer_next("push", 500, times=3)
-    sim.answer_next("push", 429)
-    sim.answer_next("push", 500)
-    desk = room(sending_bot("push"), send_limits=limits, line=SHORT)
-    desk.says(user, "?")
-    desk.until_quiet()
-    (letter,) = desk.letters()
-    # A definite refusal is no failed try, and there may be any number of them.
-    assert (explained(letter), letter["attempts"]) == ("no verdict of LINE's in 4 tries", 5)
-    assert letter["effect"]["triedAt"] is not None
-    assert texts(sim, user) == []
-
-
-def test_a_send_that_line_never_had_waits_three_days_and_no_longer(
-    database: Any, room: Rooms, sim: Sim
-) -> None:
-    young, old = sim.add_user("花子"), sim.add_user("太郎")
-    for user, age in ((young, timedelta(days=2, hours=23)), (old, timedelta(days=3, seconds=1))):
-        send = a_send(id=user.user_id, to=user.user_id, at=datetime.now(UTC) - age)
-        leave(database, sim, Left(send), user.user_id)
-    desk = room(Bot(), epoch=2)
-    desk.until_quiet()
-    assert (texts(sim, young), texts(sim, old)) == (["こんにちは"], [])
-    (letter,) = desk.letters()
-    assert (letter["_id"], explained(letter)) == (old.user_id, "not sent within 3 days")
-    assert letter["attempts"] == 0

@@ -1,22 +1,16 @@
-"""The bounds of an outbox, and the size of a call's writes: on a real mongod, by its oplog."""
+"""The bound of a conversation's outbox in bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import bson
-
 from jobworker.bot.talk import Talk
 from linedesk import Bot
-from linedesk.store.client import Client
-from linedesk.store.documents import Document
 from linesim import Sim
-from tests.jobworker.worker_harness import SHORT_PAUSES, Room
+from tests.jobworker.worker_harness import SHORT_PAUSES, Rooms
 from tests.waiting import eventually
 
-Rooms = Callable[..., Room]
 FLEX = {
     "type": "flex",
     "altText": "大きなカード",
@@ -39,34 +33,6 @@ def flex_bot() -> Bot:
         talk.reply(FLEX)
 
     return bot
-
-
-def changes(entries: Iterable[Document], name: str) -> Iterator[Document]:
-    """All changes of a collection, also those of transactions."""
-    for entry in entries:
-        for one in entry["o"].get("applyOps", [entry]):
-            if one["ns"] == name:
-                yield one
-
-
-def test_a_call_s_writes_do_not_grow_with_the_sends_behind_it(
-    client: Client, database: Any, room: Rooms, sim: Sim
-) -> None:
-    desk, user = room(flex_bot()), sim.add_user("花子")
-    oplog = client.local["oplog.rs"]
-    last = oplog.find().sort("$natural", -1).limit(1)[0]["ts"]
-    sim.answer_next("reply", 500, times=3)
-    for number in range(50):
-        desk.says(user, str(number))
-    desk.until_quiet(seconds=60)
-    calls = len(sim.calls_to("reply"))
-    assert len(sim.answers(user)) == 50
-    name = f"{database.name}.conversations"
-    written = [bson.encode(one) for one in changes(oplog.find({"ts": {"$gt": last}}), name)]
-    records = [entry for entry in written if b"applied" in entry]
-    assert len(records) == 50
-    of_calls = sum(map(len, written)) - sum(map(len, records))
-    assert of_calls / calls < 4_000
 
 
 def test_a_conversation_whose_outbox_has_many_bytes_waits_and_others_continue(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,12 +11,11 @@ from pymongo.database import Database
 from jobworker.bot.talk import Talk
 from linedesk import Bot
 from linedesk.operate.calls import Wanted, newest_calls
-from linedesk.operate.dead_letters import Choice, explained, found, summary
+from linedesk.operate.dead_letters import Choice, found, summary
 from linedesk.operate.events.story import tell
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
+from tests.jobworker.worker_harness import Room, Rooms
 
-Rooms = Callable[..., Room]
 EMPTY = "The request body has 1 error(s): messages[0].text May not be empty"
 
 
@@ -57,20 +55,3 @@ def test_a_refused_message_says_why_in_the_call_the_letter_the_story_and_the_log
     assert any("LINE answered 400 in" in one and f"({EMPTY})" in one for one in words)
     assert any(f"given up after 1 try: LINE refused it with 400: {EMPTY}" in one for one in words)
     assert f'reason="{EMPTY}"' in caplog.text
-
-
-def test_a_refusal_that_quotes_what_a_person_wrote_is_kept_without_it(
-    database: Database[Any], room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, "jobworker")
-    user = sim.add_user("花子")
-    quoting = f"{user.user_id} may not get お誕生日 at https://cake.example/?for=hanako"
-    sim.answer_next("push", 403, {"message": quoting})
-    desk = room(saying("お誕生日"))
-    desk.says(user, "?")
-    desk.until_quiet()
-    (call,) = pushes(database, desk)
-    assert call["reason"] == {"message": "*** may not get *** at ***", "details": []}
-    (letter,) = desk.letters()
-    assert explained(letter) == "LINE refused it with 403: *** may not get *** at ***"
-    assert "cake.example" not in caplog.text

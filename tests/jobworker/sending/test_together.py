@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from jobworker.bot.talk import Talk
 from jobworker.effects import Call
-from jobworker.line.answer import LineAnswer
-from jobworker.line.client import LineClient
 from jobworker.record.conversations import ConversationStore, Noted
 from jobworker.sending.conversation_outbox import SendLimits
-from linedesk import Bot
-from linedesk.operate.dead_letters import explained
 from linedesk.store.errors import StoreUnavailable
-from linedesk.store.records.effects import unproved_try
 from linesim import Sim
-from tests.jobworker.worker_harness import Room
-
-Rooms = Callable[..., Room]
-POISON = "毒"
-REFUSED = "The request body has 1 error(s)"
-
-
-def echo(way: str = "reply") -> Bot:
-    """Answers each message with its text."""
-    bot = Bot()
-
-    @bot.default()
-    def handler(event: Any, talk: Talk) -> None:
-        getattr(talk, way)(talk.raw["message"]["text"])
-
-    return bot
-
-
-def texts(sim: Sim, chat: Any) -> list[str | None]:
-    return [bubble.text for bubble in sim.answers(chat)]
+from tests.jobworker.worker_harness import Room, Rooms, echo, texts
 
 
 def says_at_once(desk: Room, user: Any, *said: str) -> None:
@@ -48,21 +20,6 @@ def says_at_once(desk: Room, user: Any, *said: str) -> None:
         for text in said:
             desk.says(user, text)
         desk.until_decided()
-
-
-def refuse(monkeypatch: pytest.MonkeyPatch, *, by_name: bool) -> None:
-    """LINE refuses each call with POISON in it."""
-    post = LineClient.post
-
-    def refusing(self: LineClient, path: str, body: Mapping[str, Any], **more: Any) -> LineAnswer:
-        said = [message["text"] for message in body["messages"]]
-        if POISON not in said:
-            return post(self, path, body, **more)
-        named = {"message": "invalid", "property": f"messages[{said.index(POISON)}].text"}
-        told = {"message": REFUSED, "details": [named] if by_name else []}
-        return LineAnswer(400, json.dumps(told))
-
-    monkeypatch.setattr(LineClient, "post", refusing)
 
 
 def test_twenty_waiting_events_are_answered_in_order_by_four_free_replies(
@@ -75,65 +32,6 @@ def test_twenty_waiting_events_are_answered_in_order_by_four_free_replies(
     assert texts(sim, user) == said
     assert [call.endpoint for call in sim.calls[before:]] == ["reply"] * 4
     assert sum(call.paid for call in sim.calls[before:]) == 0
-
-
-def test_one_that_line_names_is_a_letter_and_the_others_take_one_call_more(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refuse(monkeypatch, by_name=True)
-    user, desk = sim.add_user("花子"), room(echo())
-    before = len(sim.calls)
-    says_at_once(desk, user, "一", "二", "三", POISON, "五")
-    desk.until_quiet()
-    assert texts(sim, user) == ["一", "二", "三", "五"]
-    (letter,) = desk.letters()
-    assert explained(letter).startswith("LINE refused it with 400: The request body has 1 error")
-    assert letter["attempts"] == 1
-    assert letter["effect"]["messages"][0]["text"] == POISON
-    assert "triedAt" not in letter["effect"], "a replay need not ask"
-    assert [call.endpoint for call in sim.calls[before:]] == ["reply"]
-
-
-def test_one_that_line_does_not_name_is_found_and_costs_the_others_nothing(
-    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refuse(monkeypatch, by_name=False)
-    user, desk = sim.add_user("花子"), room(echo())
-    before = len(sim.calls)
-    says_at_once(desk, user, "一", "二", "三", POISON, "五")
-    desk.until_quiet()
-    assert texts(sim, user) == ["一", "二", "三", "五"]
-    assert [one["effect"]["messages"][0]["text"] for one in desk.letters()] == [POISON]
-    assert {call.endpoint for call in sim.calls[before:]} == {"reply"}
-
-
-def test_several_that_may_have_arrived_and_are_refused_then_are_letters_that_say_so(
-    room: Rooms, sim: Sim
-) -> None:
-    user, desk = sim.add_user("花子"), room(echo("push"))
-    sim.close_next("push", accept=True)
-    sim.answer_next("push", 400, {"message": REFUSED})
-    says_at_once(desk, user, "一", "二")
-    desk.until_quiet()
-    assert texts(sim, user) == ["一", "二"]
-    letters = desk.letters()
-    assert [one["attempts"] for one in letters] == [2, 2]
-    for letter in letters:
-        effect = letter["effect"]
-        assert (effect["as"], effect["retryKey"]) == ("push", None)
-        assert unproved_try(effect, datetime.now(UTC)) is not None
-
-
-def test_a_token_that_line_refuses_leaves_the_older_ones_to_reply_on(room: Rooms, sim: Sim) -> None:
-    user, desk = sim.add_user("花子"), room(echo())
-    sim.answer_next("reply", 400, {"message": "Invalid reply token"})
-    before = len(sim.calls)
-    says_at_once(desk, user, "一", "二", "三")
-    desk.until_quiet()
-    assert texts(sim, user) == ["一", "二", "三"]
-    made = sim.calls[before:]
-    assert [call.endpoint for call in made] == ["reply"] * 2
-    assert made[0].body["replyToken"] != made[1].body["replyToken"]
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["", "and the next one is refused"])

@@ -11,14 +11,7 @@ import pytest
 from jobworker.effects import Call, Send, SendMethod
 from jobworker.errors import LineError, NotSendable, NotSent, OutcomeUnknown
 from jobworker.line.answer import LineAnswer
-from jobworker.sending.verdict import (
-    ReplyUnknown,
-    SendVerdict,
-    Tried,
-    expired,
-    judge,
-    outlived,
-)
+from jobworker.sending.verdict import ReplyUnknown, SendVerdict, Tried, expired, judge, outlived
 from linedesk.operate.text import known
 from linedesk.store.records.letters import NOT_SENT, OUTCOME_UNKNOWN, Cause
 from tests.jobworker.worker_harness import a_send
@@ -49,7 +42,9 @@ AGAIN, SENT, DEAD, DROPPED = (
     SendVerdict.DEAD,
     SendVerdict.DROPPED,
 )
-REPLY, PUSH, MANY = SendMethod.REPLY, SendMethod.PUSH, SendMethod.MULTICAST
+
+
+REPLY, PUSH = SendMethod.REPLY, SendMethod.PUSH
 
 
 def called(
