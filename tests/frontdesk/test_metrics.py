@@ -127,7 +127,7 @@ def test_its_row_equals_the_metrics_and_blocks_no_work(
         assert told["process_resident_memory_bytes"] > 0
         assert desk.log.count("status not written") == 1
 
-        with failing(client, ["update"], blockConnection=True, blockTimeMS=4_000, **whose):
+        with failing(client, ["update"], blockConnection=True, blockTimeMS=2_000, **whose):
             began = time.monotonic()
             # Long enough that its next row hangs.
             while time.monotonic() - began < 1.2:
