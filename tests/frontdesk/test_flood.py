@@ -163,7 +163,7 @@ async def two(desk: Running) -> list[Line]:
     return [await desk.connect() for _ in range(2)]
 
 
-def test_a_stalled_body_and_an_answer_that_is_not_read_make_way_for_arequest() -> None:
+def test_a_stalled_body_and_an_answer_that_is_not_read_make_way_for_a_request() -> None:
     async def scenario() -> None:
         async with running(most_requests=2, **PATIENT) as desk, AsyncExitStack() as stack:
             for transport in desk.server.servers[0].sockets:
