@@ -188,9 +188,9 @@ class DeskProcess:
         """Send these events as one signed webhook."""
         return self.post_bytes(webhook(*events), secret=secret)
 
-    def post_bytes(self, body: bytes, *, secret: str = SECRET, path: str = "/callback") -> Answer:
+    def post_bytes(self, body: bytes, *, secret: str = SECRET) -> Answer:
         signature = sign(body, secret.encode()).decode()
-        return self.ask("POST", path, body, {"X-Line-Signature": signature})
+        return self.ask("POST", "/callback", body, {"X-Line-Signature": signature})
 
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
@@ -227,12 +227,12 @@ def read_answer(line: socket.socket) -> Answer:
         return Answer(response.status, response.read(), names)
 
 
-def signed_head(body: bytes, *more: str, name: str = "X-Line-Signature") -> bytes:
+def signed_head(body: bytes, *more: str) -> bytes:
     """The head of a signed POST, with these header lines added."""
     lines = [
         "POST /callback HTTP/1.1",
         "Host: frontdesk",
-        f"{name}: {sign(body, SECRET.encode()).decode()}",
+        f"X-Line-Signature: {sign(body, SECRET.encode()).decode()}",
         *more,
     ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()

@@ -20,7 +20,7 @@ from frontdesk.http import (
     MOST_IN_LINE,
 )
 from frontdesk.metrics import REASONS
-from tests.frontdesk.desk import DeskProcess, read_answer, signed_head, text_event, webhook
+from tests.frontdesk.desk import DeskProcess, read_answer
 from tests.frontdesk.inprocess import Line, Running, in_loop, quick, request, running
 from tests.waiting import eventually
 
@@ -92,7 +92,7 @@ def test_neither_4000_idle_connections_nor_1000_stalled_bodies_cost_line_a_place
     desk: DeskProcess,
 ) -> None:
     with ExitStack() as stack:
-        [proved] = lines_to(desk, stack, 1, _request())
+        [proved] = lines_to(desk, stack, 1, request())
         assert read_answer(proved).status == 200
         # Unsigned, since that is answered much faster than another path.
         idle = lines_to(desk, stack, 4_100, UNSIGNED)
@@ -104,7 +104,7 @@ def test_neither_4000_idle_connections_nor_1000_stalled_bodies_cost_line_a_place
         eventually(lambda: stalled.renewed)
         for _ in range(20):
             has_its_place(desk)
-        proved.sendall(_request())
+        proved.sendall(request())
         assert read_answer(proved).status == 200
 
 
@@ -272,11 +272,3 @@ def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
     assert sum(int(line.split("requests=")[1].split()[0]) for line in told) == 140
     assert "401 signature is missing (" in caplog.text
     assert "127.0.0.2 (" in caplog.text
-
-
-# --- beyond capacity -------------------------------------------------------------------------
-
-
-def _request(*event_ids: str) -> bytes:
-    body = webhook(*map(text_event, event_ids))
-    return signed_head(body, f"Content-Length: {len(body)}") + body

@@ -22,7 +22,7 @@ from linedesk.store.client import Client
 from linedesk.store.documents import STATUS
 from tests.dispatcher.faults import failing
 from tests.frontdesk.desk import DeskProcess, signed_head, text_event, webhook
-from tests.frontdesk.inprocess import Running, in_loop, quick, running
+from tests.frontdesk.inprocess import Running, in_loop, quick, request, running
 from tests.waiting import eventually
 
 __all__ = ["quick"]
@@ -65,12 +65,12 @@ def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch)
                 raise NotStored("neither")
 
             monkeypatch.setattr(desk.store, "store", store)
-            await refused(desk, signed(text_event("01J")), 503, "store")
+            await refused(desk, request(), 503, "store")
             assert set(desk.figures.refused) == set(REASONS)
         async with running(late_seconds=-1.0) as desk:
-            await refused(desk, signed(text_event("01J")), 503, "overload")
+            await refused(desk, request(), 503, "overload")
         async with running(most_requests=0) as desk:
-            await refused(desk, signed(text_event("01J")), 503, "overload")
+            await refused(desk, request(), 503, "overload")
         async with running(most_connections=0) as desk:
             await refused(desk, b"", 503, "overload")
         async with running(most_connections=1) as desk:
@@ -79,11 +79,6 @@ def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch)
             assert desk.figures.refused["evicted"] == 1
 
     in_loop(scenario)
-
-
-def signed(*events: dict[str, Any]) -> bytes:
-    body = webhook(*events)
-    return signed_head(body, f"Content-Length: {len(body)}") + body
 
 
 # --- gauges -----------------------------------------------------------------------------------
@@ -132,7 +127,7 @@ def test_its_row_equals_the_metrics_and_blocks_no_work(
         assert told["process_resident_memory_bytes"] > 0
         assert desk.log.count("status not written") == 1
 
-        with failing(client, ["update"], blockConnection=True, blockTimeMS=4_000, **whose):
+        with failing(client, ["update"], blockConnection=True, blockTimeMS=2_000, **whose):
             began = time.monotonic()
             # Long enough that its next row hangs.
             while time.monotonic() - began < 1.2:

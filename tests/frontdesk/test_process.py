@@ -18,7 +18,6 @@ from tests.frontdesk.desk import (
     SECRET,
     Answer,
     DeskProcess,
-    read_answer,
     signed_head,
     text_event,
     webhook,
@@ -99,17 +98,6 @@ def refused_until_logged(desk: DeskProcess, refuse: Callable[[], Any], text: str
         return text in desk.log
 
     eventually(is_logged)
-
-
-def test_two_signatures_are_refused_even_if_one_is_right(
-    desk: DeskProcess, recvq: Any, event_id: str
-) -> None:
-    body = webhook(text_event(event_id))
-    more = ("x-line-signature: other", f"Content-Length: {len(body)}")
-    with desk.raw() as line:
-        line.sendall(signed_head(body, *more) + body)
-        refused_with(read_answer(line), 401)
-    assert recvq.count_documents({"eventId": event_id}) == 0
 
 
 def test_neither_message_nor_signature_nor_secret_reaches_the_log(

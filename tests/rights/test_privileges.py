@@ -62,11 +62,6 @@ def dispatcher(guarded: Guarded) -> Database[Any]:
     return guarded.client_of("dispatcher")[LINE_BOT]
 
 
-@pytest.fixture(scope="module")
-def operator(guarded: Guarded) -> Database[Any]:
-    return guarded.client_of("operator")[LINE_BOT]
-
-
 def a_document(name: str) -> Document:
     event = {
         "type": "message",

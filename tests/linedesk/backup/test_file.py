@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,16 +97,6 @@ def test_text_that_is_no_utf_8_comes_back_byte_for_byte() -> None:
     assert found.raw == damaged.raw
 
 
-def test_a_person_can_read_it_with_zcat() -> None:
-    content = file_of((CONVERSATIONS, raw(_id="main/U1", state="待つ", at=NOW)))
-    lines = gzip.decompress(content).decode().splitlines()
-    assert '"state": "待つ"' in lines[1]
-    header, document, trailer = map(json.loads, lines)
-    assert header["header"]["database"] == "line_bot"
-    assert list(document) == [CONVERSATIONS]
-    assert trailer["trailer"]["counts"] == {CONVERSATIONS: 1}
-
-
 # Damage.
 
 
@@ -116,16 +105,6 @@ def test_a_file_that_is_cut_off_anywhere_is_refused() -> None:
     for length in range(len(content)):
         with pytest.raises(BackupError):
             read(content[:length])
-
-
-def test_a_file_of_which_lines_are_missing_is_refused() -> None:
-    lines = gzip.decompress(file_of(*some())).splitlines(keepends=True)
-    for missing in range(len(lines)):
-        left = b"".join(lines[:missing] + lines[missing + 1 :])
-        with pytest.raises(BackupError):
-            read(gzip.compress(left))
-    with pytest.raises(BackupError, match="truncated"):
-        read(gzip.compress(b"".join(lines[:-1])))
 
 
 def test_a_flipped_bit_is_found_or_changes_nothing() -> None:

@@ -228,13 +228,6 @@ def test_a_row_that_can_never_fire_is_left_to_the_dispatcher(broken: Document) -
     assert found == {CONVERSATIONS: [], SCHEDULE: [row], DEADLETTERS: []}
 
 
-def test_a_timer_on_its_way_gets_its_row() -> None:
-    found, _ = restored(conversations=[a_conversation(a_timer(n=7), a_timer("tea", n=7))])
-    assert [row["_id"] for row in found[SCHEDULE]] == [f"{ID}/egg", f"{ID}/tea"]
-    assert found[SCHEDULE][0] == a_row(setBy="E1", data={"x": 2}, n=7, source=None)
-    assert not found[DEADLETTERS]
-
-
 @pytest.mark.parametrize(("n", "data"), [(4, {"x": 1}), (5, {"x": 1}), (6, {"x": 2})])
 def test_a_timer_on_its_way_changes_a_row_only_with_a_higher_number(n: int, data: Any) -> None:
     found, _ = restored(conversations=[a_conversation(a_timer(n=n))], schedule=[a_row()])

@@ -16,12 +16,6 @@ from babel.messages.pofile import read_po
 from linedesk.page.gatekeeping import of_browser
 from linedesk.runtime.language import (
     FOLDER,
-    VARIABLE,
-    UnknownLanguage,
-    gettext,
-    language,
-    of_environment,
-    speaking,
 )
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -92,21 +86,3 @@ def test_the_compiled_catalogue_is_that_of_the_texts() -> None:
 )
 def test_the_browsers_language(header: str, wanted: str) -> None:
     assert of_browser(header) == wanted
-
-
-def test_the_environments_language(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert of_environment() is None
-    monkeypatch.setenv(VARIABLE, " JA ")
-    assert of_environment() == "ja"
-    monkeypatch.setenv(VARIABLE, "klingon")
-    with pytest.raises(UnknownLanguage, match="'klingon'; use one of en, ja"):
-        of_environment()
-
-
-def test_a_language_is_spoken_inside_its_block_alone() -> None:
-    with speaking("ja"):
-        assert language() == "ja"
-        assert gettext("no such text, as it is") == "no such text, as it is"
-        assert gettext("") == "", "not the header of the catalogue"
-    assert language() == "en"

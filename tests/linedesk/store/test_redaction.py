@@ -10,7 +10,7 @@ import pytest
 from pymongo.database import Database
 
 from linedesk.store.documents import RECVQ, make_document
-from linedesk.store.redaction import emptying, message_id_of, redacted, unsent_id_of
+from linedesk.store.redaction import emptying, redacted
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
 SECRET = "ひみつのことば"
@@ -56,16 +56,6 @@ def test_nothing_of_the_content_is_left_and_all_that_names_the_event_is(
     assert {k: v for k, v in left.items() if k not in ("event", "unsent")} == {
         k: v for k, v in before.items() if k != "event"
     }
-
-
-def test_messages_and_unsends_are_matched_by_their_ids() -> None:
-    unsend = {"event": {"type": "unsend", "unsend": {"messageId": "42"}}}
-    assert (message_id_of(a_message()), unsent_id_of(a_message())) == ("42", None)
-    assert (message_id_of(unsend), unsent_id_of(unsend)) == (None, "42")
-    edited = {"event": {"type": "messageEdited", "message": {"id": "42"}}}
-    assert message_id_of(edited) == "42"
-    for odd in ({}, {"event": "x"}, {"event": {"type": "unsend", "unsend": []}}):
-        assert (message_id_of(odd), unsent_id_of(odd)) == (None, None)
 
 
 def test_an_emptied_document_keeps_names_that_mongodb_takes_in_an_insert_only(

@@ -17,7 +17,7 @@ from bson import ObjectId
 from bson.errors import InvalidBSON
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import ConfigurationError, OperationFailure
+from pymongo.errors import ConfigurationError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
@@ -28,7 +28,6 @@ from linedesk.store.errors import UNAUTHORIZED, AccessRefused, RecvqClosed, Stor
 from linedesk.store.limits import ORDER_SLACK
 from linedesk.store.queue import usage
 from linedesk.store.queue.guard import Guard
-from linedesk.store.queue.usage import CAPPED_POSITION_LOST, RecvqUsage
 from tests.waiting import eventually
 
 SMALL, LARGE = 300, 60_000
@@ -157,40 +156,6 @@ def test_thousands_behind_are_added_up_and_continued_from_there(
     finish(recvq, fill(recvq, [SMALL])[0])
     guard.look()
     assert (guard.share or 0) < 0.02
-
-
-def test_what_comes_in_while_it_adds_up_hides_nothing_old(
-    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ids = fill(recvq, [SMALL])
-    finish(recvq, ids[0])
-    fill(recvq, sizes_of(CAPPED // 2, each=LARGE))
-    bursts = iter([[SMALL] * 200])
-    add_up = RecvqUsage._bytes_of_newest
-
-    def amid_inserts(self: RecvqUsage, count: int) -> int:
-        fill(recvq, next(bursts, [SMALL]))
-        return add_up(self, count)
-
-    monkeypatch.setattr(RecvqUsage, "_bytes_of_newest", amid_inserts)
-    assert share(recvq) > 0.49
-
-
-def test_a_sum_that_meets_what_is_being_overwritten_counts_all_as_unread(
-    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ids = fill(recvq, sizes_of(2 * CAPPED, each=2_000))
-    finish(recvq, ids[-1])
-
-    def position_lost(self: RecvqUsage, count: int) -> int:
-        raise OperationFailure("CollectionScan died", CAPPED_POSITION_LOST)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(RecvqUsage, "_bytes_of_newest", position_lost)
-        guard = looked(recvq)
-        assert guard.closed == "recvq is full: 100% of it is unread"
-    guard.look()
-    assert guard.closed is None
 
 
 # --- wrong collections -----------------------------------------------------------------------

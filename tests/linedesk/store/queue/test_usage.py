@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linedesk.store.limits import ORDER_SLACK
-from linedesk.store.queue.usage import FEW, Reach, Reading, Sum
+from linedesk.store.queue.usage import Reach, Reading
 
 MEGABYTE = 1024 * 1024
 
@@ -18,20 +18,6 @@ def reading(after: int | None) -> Reading:
 def test_the_documents_just_before_the_last_finished_one_may_be_unread_too() -> None:
     assert reading(500).behind == 500 - ORDER_SLACK
     assert reading(10).behind == 0
-
-
-def test_a_long_sum_serves_only_for_the_same_collection_and_a_later_place() -> None:
-    known = Sum(behind=1_000, upto=500_000, bytes=1)
-    newest = 600_000
-    assert known.serves(1_960, newest)
-    # Progress went back, so some of the unread documents were never added up.
-    assert not known.serves(860, newest)
-    # All of the added documents are finished.
-    assert not known.serves(549_960, newest)
-    # Record ids start again: another recvq.
-    assert not known.serves(1_960, 20_000)
-    # So little is added up quickly.
-    assert not known.serves(newest - FEW, newest)
 
 
 class Ring:
