@@ -135,12 +135,13 @@ def test_a_group_is_replayed_after_a_question_that_can_be_shared(
         # One that comes after the question does not belong to the answer.
         full.deadletters.insert_one({**letter, "_id": "01JLATER", "lastAt": a_day.moment(-1)})
         ids = re.findall(r'type="hidden" name="id" value="([^"]*)"', asked)
-        assert "200 letters are replayed" in post(browser, url, "/letters/replay", id=ids)
-        assert full.recvq.count_documents({}) == 201
+        assert len(ids) == 200
+        assert "20 letters are replayed" in post(browser, url, "/letters/replay", id=ids[:20])
+        assert full.recvq.count_documents({}) == 21
         left = {row["_id"] for row in full.deadletters.find({"replayedAt": None})}
-        assert left & set(ids) == set()
-        assert len(left) == 8
-        assert full.audit.count_documents({"act": "replay", "by": "hanako"}) == 200
+        assert "01JLATER" in left
+        assert left & set(ids) == set(ids[20:])
+        assert full.audit.count_documents({"act": "replay", "by": "hanako"}) == 20
         assert "it was replayed at" in post(browser, url, "/letters/replay", id=ids[:1])
         assert f'href="/event/replay%3A{ids[0]}%3A1"' in browser.get(f"{url}/letters/{ids[0]}").text
 
