@@ -93,9 +93,6 @@ def queue(database: Database[Any]) -> list[str]:
     return [row["eventId"] for row in database.recvq.find().sort("$natural", 1)]
 
 
-# list
-
-
 def test_a_list_names_the_newest_first_and_shows_no_text(run: Run, letters: Any) -> None:
     named = {"_id": "main/U花子", "profile": {"displayName": "花子"}}
     letters.conversations.insert_one(named)
@@ -131,9 +128,6 @@ def test_a_list_reads_by_its_index_and_only_what_it_shows(database: Database[Any
     for choice in (Choice(), Choice(cause="handler"), Choice(since=NOW - timedelta(hours=9))):
         found = database.deadletters.find(choice.query()).sort("lastAt", -1).limit(5)
         assert found.explain()["executionStats"]["totalDocsExamined"] == 5
-
-
-# show
 
 
 def test_show_hides_message_texts(run: Run, letters: Any) -> None:
@@ -181,9 +175,6 @@ def test_times_are_ago_or_local_unless_they_name_a_zone() -> None:
     assert moment_of("90s", now=NOW) == NOW - timedelta(seconds=90)
     assert moment_of("2026-01-31T09:00+09:00", now=NOW) == datetime(2026, 1, 31, 0, tzinfo=UTC)
     assert moment_of("2026-01-31", now=NOW) == datetime(2026, 1, 31).astimezone()
-
-
-# replay
 
 
 def test_a_replay_puts_the_letters_back_the_oldest_first(run: Run, letters: Any) -> None:
@@ -239,9 +230,6 @@ def test_a_letter_that_a_person_has_changed_is_shown_and_refused_in_words(
     assert run("show", "odd", "--text").stdout.startswith("id ")
     assert "linedesk: odd not replayed: it" in run("replay", "odd", code=1).stderr
     assert queue(database) == []
-
-
-# drop
 
 
 def test_a_terminal_is_asked_before_more_than_one_is_dropped(

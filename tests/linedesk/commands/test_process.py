@@ -45,9 +45,6 @@ def linedesk(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str
     return nursery.run("linedesk", *arguments, env=os.environ | environ)
 
 
-# Imports
-
-
 @pytest.mark.parametrize(
     ("arguments", "environ", "shown"),
     [
@@ -76,9 +73,6 @@ def test_version_help_and_completion_import_almost_nothing(
     )
     assert ran.stdout.startswith(shown)
     assert not HEAVY & set(ran.stderr.split())
-
-
-# Ctrl-C
 
 
 @pytest.mark.parametrize("module", ["click", "pymongo"])
@@ -127,9 +121,6 @@ def test_a_background_job_still_ignores_ctrl_c() -> None:
     assert ran.stdout == b"goes on\n"
 
 
-# Exit codes
-
-
 def test_exit_codes_are_those_of_the_documentation(mongo_uri: str, database: Database[Any]) -> None:
     for words, code, told in (
         ("dead replay --cause nothing", Exit.FAILED, "no dead letters match"),
@@ -145,9 +136,6 @@ def test_exit_codes_are_those_of_the_documentation(mongo_uri: str, database: Dat
         assert ran.returncode == code, ran.stderr
         assert told in ran.stderr
         assert "Traceback" not in ran.stderr
-
-
-# Acts
 
 
 @pytest.fixture(scope="module")
@@ -214,9 +202,6 @@ def test_the_audit_names_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
     assert operator() == "taro"
     monkeypatch.setenv("SUDO_USER", "hanako")
     assert operator() == "hanako"
-
-
-# The embedded mongod
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["pause", "main"]], ids=" ".join)

@@ -59,9 +59,6 @@ def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
     return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name, "SUDO_USER": "hanako"}
 
 
-# Lists
-
-
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
@@ -77,9 +74,6 @@ def test_a_list_fits_the_terminal_and_cuts_no_id_and_no_figure(
     assert code == Exit.OK
     assert max(map(cell_len, lines)) <= 80
     assert [one for one in shown if not any(one in line for line in lines)] == [], lines
-
-
-# tail
 
 
 def test_a_tail_shows_names_and_event_ids_on_one_line_each_in_order_of_time(
@@ -115,9 +109,6 @@ def test_a_tail_shows_names_and_event_ids_on_one_line_each_in_order_of_time(
     assert kinds[first : first + 4] == ["run", "call", "run", "call"]
     assert all(line.endswith(NAME) for line in lines)
     assert "Traceback" not in shown
-
-
-# status
 
 
 def test_status_has_the_problems_first_and_names(

@@ -107,9 +107,6 @@ def test_a_right_that_is_missing_is_bad_and_one_too_many_is_told() -> None:
     assert (more.state, "remove on line_bot.recvq" in more.saw) == (WARN, True)
 
 
-# The installed box.
-
-
 def test_a_persons_command_finds_lines_secrets_above_its_users_folder(tmp_path: Path) -> None:
     (tmp_path / "operator").mkdir()
     (tmp_path / "LINE_CHANNEL_SECRET").write_text("of the folder\n")
@@ -145,9 +142,6 @@ def test_every_secret_has_to_be_there_and_for_root_only(tmp_path: Path) -> None:
     absent = configuration.credentials(box)
     assert absent.state is BAD
     assert "LINE_CHANNEL_SECRET, dispatcher/MONGODB_URI" in absent.saw
-
-
-# The round.
 
 
 def a_box(**settings: str) -> DoctorContext:
@@ -211,9 +205,6 @@ def test_a_check_that_hangs_does_not_hold_up_the_round() -> None:
         go_on.set()
     assert states(found) == {"a": BAD, "b": OK, "c": BAD, "d": BAD}
     assert "the time is over" in found[3].finding.saw
-
-
-# The page.
 
 
 def test_only_bad_findings_fail_except_with_strict() -> None:

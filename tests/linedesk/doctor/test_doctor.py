@@ -229,19 +229,6 @@ def test_an_outage_of_mongodb_is_one_bad_line(doctor: Doctor) -> None:
     assert "secret-word" not in answer.output
 
 
-def test_a_missing_setting_stops_only_the_checks_that_need_it(
-    doctor: Doctor, well: Database[Any]
-) -> None:
-    well[STATUS].delete_one({"_id": RUNNING["_id"]})
-    answer = doctor("--json", code=1, LINE_CHANNEL_ACCESS_TOKEN="")
-    well[STATUS].insert_one(RUNNING)
-    assert bad_ones(answer) == {"settings", "running system"}
-    assert found(answer)["LINE token"]["saw"] == "needs: settings"
-
-
-# A broken database, a new one for each test.
-
-
 def test_an_uncapped_recvq_and_missing_processes_are_told(
     doctor: Doctor, database: Database[Any]
 ) -> None:
@@ -271,9 +258,6 @@ def test_the_running_system_is_judged_as_status_judges_it(
     database[STATUS].insert_many([a_dispatcher(now=later), a_desk(now=later, perSecond={})])
     assert [one.state for one in machine.running(box)] == [OK]
     box.close()
-
-
-# The certificate at the webhook URL.
 
 
 @contextmanager

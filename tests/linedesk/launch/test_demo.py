@@ -141,6 +141,7 @@ def test_a_part_that_dies_ends_it_and_is_named_with_its_log(running: Demo) -> No
     assert running.nothing_is_left(parts)
 
 
+@pytest.mark.long
 def test_its_parts_do_not_outlive_it_when_it_is_killed(running: Demo) -> None:
     parts = running.parts()
     running.process.kill()

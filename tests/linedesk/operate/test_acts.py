@@ -144,9 +144,6 @@ def test_of_two_pauses_at_once_one_counts_and_a_resume_without_a_pause_does_noth
     assert [row["by"] for row in rows(own)] == ["hanako", "taro", "hanako", "taro"]
 
 
-# The head that a release gives up.
-
-
 def test_the_head_is_the_dispatchers_event_else_the_first_held_one(
     own: Database[Any],
 ) -> None:

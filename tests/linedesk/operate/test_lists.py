@@ -229,9 +229,6 @@ def test_a_cause_is_found_by_its_code_its_line_and_what_is_said(database: Databa
         assert sorted(row["_id"] for row in rows) == ids, part
 
 
-# The events of a conversation.
-
-
 def test_a_conversations_events_have_their_answers_below_them(database: Database[Any]) -> None:
     for name in ("01ANSWERED", "01OUTBOX", "01SENDFAILED"):
         a_case(database, name)

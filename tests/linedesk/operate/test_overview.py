@@ -254,9 +254,6 @@ def test_an_old_letter_is_counted_behind_many_that_were_replayed(full: Database[
     assert (seen.letters_open, seen.letters_lately) == (1, 0)
 
 
-# A database that is empty, and how the processes were started.
-
-
 def test_a_database_that_is_not_initialised_is_critical_and_says_what_to_do(
     client: Client, database: Database[Any]
 ) -> None:
@@ -265,9 +262,6 @@ def test_a_database_that_is_not_initialised_is_critical_and_says_what_to_do(
     assert name_of_health(problems) == "Critical"
     assert problems[0].about == "database"
     assert "`linedesk init` makes the collections" in problems[0].do
-
-
-# Reads.
 
 
 # Far below what each collection holds in these tests.

@@ -123,9 +123,6 @@ def test_an_act_is_for_a_whole_name_and_names_whom_a_part_could_mean(people: Dat
         scope_of(people, f"main/{HANAKO[:8]}…000000", channel="main")
 
 
-# Names beside ids.
-
-
 def test_a_group_without_a_name_is_called_by_its_first_members(database: Database[Any]) -> None:
     members = {f"U{n}": {"displayName": name} for n, name in enumerate("一二三四五")}
     database[CONVERSATIONS].insert_one({"_id": "main/C1", "kind": "group", "members": members})

@@ -92,7 +92,3 @@ def test_each_state_of_a_worker_has_its_own_advice(state: str, advice: str) -> N
     [wrong] = problems_of(overview(a_worker_row(state=state)))
     assert f": {state}" in wrong.saw
     assert wrong.do.startswith(advice)
-
-
-def test_a_worker_that_stops_is_no_problem() -> None:
-    assert problems_of(overview(a_worker_row(), a_worker_row("far/8", state="stopping"))) == []

@@ -46,9 +46,6 @@ def post(browser: requests.Session, url: str, path: str, **fields: Any) -> str:
     return unescape(browser.post(f"{url}{path}", data=fields, timeout=20).text)
 
 
-# Pauses.
-
-
 def test_everything_is_paused_only_by_typed_words_and_each_page_is_red_then(
     full: Rows, browser: requests.Session
 ) -> None:
@@ -108,12 +105,6 @@ def test_a_channel_that_does_not_exist_cannot_be_paused_but_any_pause_can_be_end
         assert full.control.count_documents({}) == 0
 
 
-# The real outcome.
-
-
-# Many letters.
-
-
 def test_a_group_is_replayed_after_a_question_that_can_be_shared(
     full: Rows, browser: requests.Session
 ) -> None:
@@ -135,12 +126,13 @@ def test_a_group_is_replayed_after_a_question_that_can_be_shared(
         # One that comes after the question does not belong to the answer.
         full.deadletters.insert_one({**letter, "_id": "01JLATER", "lastAt": a_day.moment(-1)})
         ids = re.findall(r'type="hidden" name="id" value="([^"]*)"', asked)
-        assert "200 letters are replayed" in post(browser, url, "/letters/replay", id=ids)
-        assert full.recvq.count_documents({}) == 201
+        assert len(ids) == 200
+        assert "20 letters are replayed" in post(browser, url, "/letters/replay", id=ids[:20])
+        assert full.recvq.count_documents({}) == 21
         left = {row["_id"] for row in full.deadletters.find({"replayedAt": None})}
-        assert left & set(ids) == set()
-        assert len(left) == 8
-        assert full.audit.count_documents({"act": "replay", "by": "hanako"}) == 200
+        assert "01JLATER" in left
+        assert left & set(ids) == set(ids[20:])
+        assert full.audit.count_documents({"act": "replay", "by": "hanako"}) == 20
         assert "it was replayed at" in post(browser, url, "/letters/replay", id=ids[:1])
         assert f'href="/event/replay%3A{ids[0]}%3A1"' in browser.get(f"{url}/letters/{ids[0]}").text
 
@@ -162,9 +154,6 @@ def test_a_replay_of_many_stops_where_mongodb_does_not_answer_and_leaves_the_res
         assert f"1 of {len(ids)} letters are replayed, then: MongoDB does not answer" in told
         assert "did not confirm it in time" in told
     assert full.deadletters.count_documents({"replayedAt": None}) == len(ids) - 1
-
-
-# MongoDB is away.
 
 
 def test_while_mongodb_is_frozen_or_stopped_an_act_answers_within_two_seconds(

@@ -29,9 +29,6 @@ def placed(seen: Overview) -> dict[str, MapNode]:
     return nodes(seen, problems_of(seen))
 
 
-# Curves.
-
-
 def test_a_curve_is_broken_where_data_is_missing() -> None:
     rows = [row(ago, queueDocuments=5) for ago in (600, 590, 580, 100, 90)]
     depth = charts(rows, hours=1, now=NOW)[0]
@@ -55,9 +52,6 @@ def test_outages_of_line_are_as_long_as_the_rows_show() -> None:
     refused = outages(row(20, lineFails=2), row(10, lineFails=2))
     assert refused == [(20, "LINE refused the access token for 20 s")]
     assert outages(row(10, lineFails=0), row(5)) == []
-
-
-# The picture.
 
 
 def test_the_picture_has_states_in_words_and_signs() -> None:
@@ -91,6 +85,3 @@ def test_what_needs_a_look_shows_in_its_place(
     dispatcher = a_day.dispatcher_row()
     dispatcher["figures"] |= figures
     assert placed(overview(a_day.desk_row(), dispatcher))[node].state.name == state
-
-
-# Words.

@@ -118,7 +118,7 @@ def data_of(database: Rows) -> list[str]:
 
 def busy(database: Rows) -> None:
     """A day on which everything is there: workers, pauses, acts, problems, timers, replays."""
-    a_day.fill(database)
+    a_day.fill(database, hours=1)
     workers = [
         {"name": "bot2/7", "release": "1", "bot": "9", "threads": 4, "out": 1, "state": state}
         for state in ("working", "silent", "another version of the bot is in force")

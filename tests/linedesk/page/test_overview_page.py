@@ -120,6 +120,7 @@ def test_without_the_console_nothing_is_green_within_ten_seconds(
     pages.__exit__(None, None, None)
 
 
+@pytest.mark.long
 def test_an_answer_of_a_proxy_is_no_answer_of_the_console(open_page: Open) -> None:
     page = open_page()
     page.evaluate(
@@ -148,10 +149,11 @@ def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: F
             "window.asked = 0; const real = fetch;"
             "window.fetch = (...all) => { window.asked += 1; return real(...all); }"
         )
-        page.wait_for_function("() => window.asked > 2")
+        page.wait_for_function("() => window.asked > 1")
         assert page.locator("#processes time").first.inner_text() == first
 
 
+@pytest.mark.long
 def test_the_page_shows_that_it_pauses_while_text_is_selected(open_page: Open) -> None:
     page = open_page()
     assert page.locator("#selecting").is_hidden()

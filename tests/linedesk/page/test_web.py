@@ -269,9 +269,6 @@ def test_only_names_of_ours_are_answered() -> None:
     assert not Console(host="192.0.2.7").knows("192.0.2.8")
 
 
-# The results of an act.
-
-
 def test_a_form_of_another_site_does_nothing(full: Rows, browser: requests.Session) -> None:
     """A browser sends its password with it, as with each request."""
     with served(full) as url:
@@ -337,9 +334,6 @@ def test_all_viewers_together_cost_one_reading_a_second(
         for _ in range(5):
             assert browser.get(f"{url}/").status_code == 200
     assert len(reads) == 1
-
-
-# Refusals.
 
 
 def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(

@@ -229,9 +229,6 @@ def test_a_timer_for_now_fires_with_its_event_and_endless_ones_are_reported() ->
         BotTest(bot).says("U1", "ever")
 
 
-# Warnings.
-
-
 @pytest.mark.parametrize("answer", ["はい", TextMessage(text="はい")])
 def test_a_message_that_is_returned_and_not_sent_is_warned_of(answer: Any) -> None:
     def handle(event: Any, talk: Talk) -> Any:
@@ -241,9 +238,6 @@ def test_a_message_that_is_returned_and_not_sent_is_warned_of(answer: Any) -> No
         assert bot_that(handle).says("U1", "やあ").texts == []
     (warning,) = caught
     assert (warning.filename, warning.lineno) == (__file__, handle.__code__.co_firstlineno)
-
-
-# pytest's fixture.
 
 
 def test_the_fixture_takes_the_bot_and_its_settings_from_the_test(
