@@ -72,34 +72,6 @@ def test_a_dead_threads_error_is_raised_and_ends_the_others(sim, bot, users):
         made.join(0)
 
 
-# Its life cycle, as of all owners of threads.
-
-
-@pytest.fixture
-def made(sim, bot, users):
-    yield Load(sim, users, rate=1_000)
-    assert not [each for each in threading.enumerate() if each.name.startswith("linesim-load")]
-
-
-def test_it_may_be_stopped_from_many_sides_while_it_starts(made):
-    together = threading.Barrier(6)
-
-    def meet(action):
-        together.wait(10)
-        action()
-
-    threads = [threading.Thread(target=meet, args=(made.start,))]
-    threads += [threading.Thread(target=meet, args=(made.stop,)) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(15)
-    assert made.join(10)
-
-
-# All of this room together: a good bot is found good, however LINE behaves.
-
-
 def test_a_good_bot_is_found_good_amid_everything(sim, bot, line):
     events, seen = queue.SimpleQueue(), set()
     lock = threading.Lock()
