@@ -32,6 +32,7 @@ def linedesk(house: House, *arguments: str, **environ: str) -> subprocess.Comple
     return nursery.run("linedesk", *arguments, env={**os.environ, **house.settings, **environ})
 
 
+@pytest.mark.long
 def test_events_wait_for_a_worker_and_status_shows_it(
     house: House, rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
