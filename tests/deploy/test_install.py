@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -337,23 +336,6 @@ def test_a_mongod_conf_of_somebodys_own_is_left(box: Box) -> None:
     # Its mongod would rename the log itself, besides logrotate.
     assert "mongod's log grows without limit" in answer.stdout
     assert not box.path("etc/logrotate.d/linedesk-mongod").exists()
-
-
-def test_the_packages_untouched_mongod_conf_makes_way_and_is_kept(box: Box) -> None:
-    conf = box.path("etc/mongod.conf")
-    conf.write_text("# the package's\n")
-    box.say("conffiles", " /etc/mongod.conf 3fa5e0ffde0ec95ce1bb5d6dd1ecfd80")
-    assert box.install("--no-start").returncode == 78
-    # md5sum of the text above
-    digest = subprocess.run(["md5sum", conf], capture_output=True, text=True, check=True).stdout
-    box.say("conffiles", f" /etc/mongod.conf {digest.split()[0]}")
-    (box.state / "active" / "mongod").touch()
-    box.forget()
-    assert box.install("--no-start").returncode == 0
-    calls = box.calls()
-    assert calls.index("systemctl stop mongod") < calls.index("systemctl start mongod")
-    assert "replSetName: rs0" in conf.read_text()
-    assert box.path("etc/mongod.conf.before-linedesk").read_text() == "# the package's\n"
 
 
 @pytest.mark.parametrize(

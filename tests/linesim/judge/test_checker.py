@@ -89,13 +89,6 @@ def test_a_refused_event_need_not_be_answered(sim, bot, taro, status):
     assert (report.ok, report.refused, report.accepted) == (True, 1, 0)
 
 
-def test_an_answer_to_what_was_never_accepted_is_counted_apart(sim, bot, line, taro):
-    bot.status = None
-    line.reply(token_of(sim.say(taro, "1")), "1")
-    report = check(sim)
-    assert (report.ok, report.answered_unaccepted, report.answered_once) == (True, 1, 0)
-
-
 # The one exception.
 
 
@@ -183,15 +176,6 @@ def test_calls_that_overlap_are_found(sim, line):
     report = check(sim)
     assert found(report) == {"overlapping": 1}
     assert (report.overlapping[0].first, report.overlapping[0].second) == (1, 2)
-
-
-def test_a_call_after_the_caller_gave_up_does_not_overlap(sim, line):
-    thread = under_way(sim, 0.5, timeout=0.05)
-    thread.join(10)
-    line.get("/v2/bot/message/quota")
-    sim.wait_for(lambda: sim.calls[0].finished)
-    assert sim.calls[1].started < sim.calls[0].finished
-    assert check(sim).ok
 
 
 def test_a_used_token_used_again_without_need_is_found(sim, line, taro):
@@ -299,15 +283,6 @@ def test_a_timer_is_met_once_and_in_its_time(sim, line, taro, clock, at_seconds,
 
 
 # All of it.
-
-
-def test_what_went_before_is_left_out(sim, line, taro):
-    mark = sim.say(taro, "前").number
-    assert found(check(sim)) == {"unanswered": 1}
-    echo(line, sim, taro, "後")
-    report = check(sim, since=mark)
-    assert (report.ok, report.events_sent, report.answered_once) == (True, 1, 1)
-    assert found(check(sim)) == {"unanswered": 1}
 
 
 @pytest.mark.parametrize("what", ["calls", "deliveries"])

@@ -96,11 +96,6 @@ def test_a_rule_is_about_one_user_however_the_call_names_him(sim, line, taro, ha
     assert line.get(f"/v2/bot/profile/{taro.user_id}").status_code == 500
 
 
-def test_a_rule_ends_after_its_count(sim, line, taro):
-    sim.misbehave(Rule(outcome=faults.server_error(), count=2))
-    assert statuses(line, taro, 3) == [500, 500, 200]
-
-
 def test_the_same_seed_draws_the_same_and_another_does_not(sim, line, taro):
     runs = []
     for seed in (1, 1, 2):
@@ -109,15 +104,6 @@ def test_the_same_seed_draws_the_same_and_another_does_not(sim, line, taro):
         runs.append(statuses(line, taro, 40))
     assert runs[0] == runs[1] != runs[2]
     assert 5 < runs[0].count(500) < 35
-
-
-def test_the_first_rule_that_falls_on_a_call_is_the_one_it_meets(sim, line, taro):
-    sim.misbehave(
-        Rule(probability=0.0, outcome=faults.unauthorized()),
-        Rule(count=1, outcome=faults.too_many()),
-        Rule(outcome=faults.server_error()),
-    )
-    assert statuses(line, taro, 2) == [429, 500]
 
 
 # From other processes.

@@ -52,17 +52,6 @@ def test_what_was_refused_is_redelivered_before_the_next(sim, bot, users):
     assert flags == [False, True, True, True, False, True, False]
 
 
-def test_a_stop_ends_the_tries_of_what_is_refused(sim, bot, users):
-    bot.status = 503
-    long = {"first_pause_seconds": 1_000.0, "most_pause_seconds": 1_000.0}
-    made = Load(sim, users, rate=1_000, concurrency=2, **long)
-    made.start()
-    eventually(lambda: made.counts.sent == 2 and len(bot.received) == 2)
-    made.stop()
-    assert made.join(5)
-    assert made.counts == load.Counts(sent=2, accepted=0, retried=0)
-
-
 def test_a_dead_threads_error_is_raised_and_ends_the_others(sim, bot, users):
     sim.block(users[0])
     made = Load(sim, users, rate=1_000, concurrency=6)
