@@ -6,14 +6,13 @@ import threading
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
-from linedesk import Bot, Talk, TimerEvent
+from linedesk import Bot, Talk
 
 pusher = Bot()
 counter = Bot()
 echo = Bot()
 faulty = Bot()
 stuck = Bot()
-slow = Bot()
 patient = Bot()
 
 
@@ -35,11 +34,6 @@ def say_back(event: MessageEvent, talk: Talk) -> None:
     talk.reply(event.message.text)
 
 
-@echo.default()
-def say_type(event: object, talk: Talk) -> None:
-    talk.reply(f"{type(event).__name__}: {talk.raw['type']}")
-
-
 @faulty.add(MessageEvent, message=TextMessageContent)
 def fail(event: MessageEvent, talk: Talk) -> None:
     if event.message.text == "boom":
@@ -52,18 +46,6 @@ def never_return(event: MessageEvent, talk: Talk) -> None:
     if event.message.text == "stuck":
         threading.Event().wait(60)
     talk.reply(event.message.text)
-
-
-@slow.add(MessageEvent, message=TextMessageContent)
-def answer_after_two_seconds(event: MessageEvent, talk: Talk) -> None:
-    if event.message.text == "考えて":
-        threading.Event().wait(2)
-    talk.reply(event.message.text)
-
-
-@echo.timer("tea")
-def tea(event: TimerEvent, talk: Talk) -> None:
-    talk.push("お茶です")
 
 
 @patient.add(MessageEvent, message=TextMessageContent, gather=20.0, most=3)

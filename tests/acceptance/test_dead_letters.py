@@ -10,8 +10,6 @@ from typing import Any
 from linedesk.store.documents import make_document
 from tests.fork_server import nursery
 
-TEXT = "boom"
-
 
 class Dead:
     """`linedesk dead`, with nothing in its environment but where MongoDB is."""
@@ -34,29 +32,6 @@ class Dead:
         """Its exit code and its remaining output."""
         with self.stdout:
             return self.process.wait(60), self.stdout.read()
-
-
-def told(house: Any, *arguments: str) -> str:
-    code, shown = Dead(house, *arguments).ended()
-    assert code == 0, (house.folder / "dead.log").read_text()
-    return shown
-
-
-def test_a_dead_letter_is_replayed_to_a_fixed_bot_that_was_down(house: Any, sim: Any) -> None:
-    house.start_frontdesk()
-    faulty = house.start_dispatcher(BOT="acceptance_bots:faulty", HANDLER_TRIES="1")
-    user = sim.add_user("花子")
-    name = sim.say(user, TEXT).event_ids[0]
-    house.wait_for(lambda: house.database.deadletters.find_one({"_id": name}))
-    assert house.stop(faulty) == 0
-
-    replayed = told(house, "replay", name)
-    mended = house.start_dispatcher(BOT="acceptance_bots:echo")
-
-    sim.wait_for(lambda: sim.answers(user))
-    assert replayed == f"replayed {name} as replay:{name}:1\n"
-    assert [bubble.text for bubble in sim.answers(user)] == [TEXT]
-    assert f'"{TEXT}"' not in house.log_of(mended)
 
 
 def test_replays_that_are_killed_and_that_run_at_once_put_each_letter_back_once(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,9 +19,6 @@ from tests.fork_server import Child, Written, nursery
 from tests.rabbitmq import RabbitMQ, is_installed, throwaway_rabbitmq
 from tests.waiting import eventually
 
-# Longer than a leader waits that knows nothing of DRAIN_SECONDS (`Workers`).
-HANDLER_SECONDS = 5.0 + 1.0
-
 
 @pytest.fixture(scope="module")
 def rabbitmq() -> Iterator[RabbitMQ]:
@@ -37,6 +32,7 @@ def linedesk(house: House, *arguments: str, **environ: str) -> subprocess.Comple
     return nursery.run("linedesk", *arguments, env={**os.environ, **house.settings, **environ})
 
 
+@pytest.mark.long
 def test_events_wait_for_a_worker_and_status_shows_it(
     house: House, rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
@@ -75,34 +71,6 @@ def test_events_wait_for_a_worker_and_status_shows_it(
         worker.terminate()
         assert worker.wait(30) == Exit.OK
     house.wait_for(lambda: status()[0] == Exit.FAILED, dispatcher)
-    assert house.stop(dispatcher) == Exit.OK
-
-
-@pytest.mark.long
-def test_a_stop_waits_for_a_handler_in_a_worker_as_long_as_for_one_of_its_own(
-    house: House, rabbitmq: RabbitMQ, tmp_path: Path
-) -> None:
-    amqp = {"AMQP_URL": rabbitmq.url}
-    answer_when = tmp_path / "now"
-    house.start_frontdesk()
-    bot = "tests.jobworker.remote.waiting_bot:bot"
-    with running_worker(**amqp, BOT=bot, BOT_SETTINGS=f"answer_when={answer_when}") as worker:
-        settings = {"DISPATCHER_WORKERS": "amqp", **amqp, "BOT": "not_here:bot"}
-        dispatcher = house.start_dispatcher(DRAIN_SECONDS="20", **settings)
-        user = house.sim.add_user("花子")
-        house.sim.say(user, "やあ")
-        house.wait_for(answer_when.with_suffix(".begun").exists, dispatcher)
-        dispatcher.send_signal(signal.SIGTERM)
-        until = time.monotonic() + HANDLER_SECONDS
-        house.wait_for(lambda: time.monotonic() > until, dispatcher)
-        answer_when.touch()
-        assert dispatcher.wait(30) == Exit.OK
-        worker.terminate()
-        assert worker.wait(30) == Exit.OK
-    # A process that stops calls LINE no more. The next one does, and has no worker that could run
-    # the handler again.
-    dispatcher = house.start_dispatcher(ready=False, **settings)
-    house.wait_for(lambda: house.sim.answers(user), dispatcher)
     assert house.stop(dispatcher) == Exit.OK
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -205,23 +204,6 @@ def test_a_roll_back_to_a_release_that_would_misread_the_database_is_refused(
     assert told in answer.stderr
 
 
-def test_only_files_whose_hashes_are_known_are_installed(running: Box) -> None:
-    wheels = running.root.parent / "wheels"
-    wheels.mkdir()
-    running.next_version("0.2.0")
-    running.forget()
-    assert running.install("--wheels", str(wheels)).returncode == 0
-    packages, tools, linedesk = running.calls("pip")
-    locked = f"install --no-index --find-links {wheels} --require-hashes --only-binary :all:"
-    assert locked in packages
-    assert packages.endswith(f"--requirement {running.checkout}/requirements/run.txt")
-    assert locked in tools
-    assert tools.endswith(f"--requirement {running.checkout}/requirements/build.txt")
-    assert linedesk.endswith(
-        f"install --no-index --no-deps --no-build-isolation {running.checkout}"
-    )
-
-
 @pytest.mark.long
 def test_the_extra_for_workers_is_installed_where_the_setting_asks_for_it(running: Box) -> None:
     first = running.current
@@ -354,34 +336,6 @@ def test_a_mongod_conf_of_somebodys_own_is_left(box: Box) -> None:
     # Its mongod would rename the log itself, besides logrotate.
     assert "mongod's log grows without limit" in answer.stdout
     assert not box.path("etc/logrotate.d/linedesk-mongod").exists()
-
-
-def test_the_packages_untouched_mongod_conf_makes_way_and_is_kept(box: Box) -> None:
-    conf = box.path("etc/mongod.conf")
-    conf.write_text("# the package's\n")
-    box.say("conffiles", " /etc/mongod.conf 3fa5e0ffde0ec95ce1bb5d6dd1ecfd80")
-    assert box.install("--no-start").returncode == 78
-    # md5sum of the text above
-    digest = subprocess.run(["md5sum", conf], capture_output=True, text=True, check=True).stdout
-    box.say("conffiles", f" /etc/mongod.conf {digest.split()[0]}")
-    (box.state / "active" / "mongod").touch()
-    box.forget()
-    assert box.install("--no-start").returncode == 0
-    calls = box.calls()
-    assert calls.index("systemctl stop mongod") < calls.index("systemctl start mongod")
-    assert "replSetName: rs0" in conf.read_text()
-    assert box.path("etc/mongod.conf.before-linedesk").read_text() == "# the package's\n"
-
-
-def test_a_page_that_does_not_come_up_switches_nothing_back(running: Box) -> None:
-    (running.state / "enabled" / "linedesk-console.service").touch()
-    running.say("failing", "linedesk-console.service")
-    running.next_version("0.2.0")
-    answer = running.install()
-    assert answer.returncode == 0, answer.stderr
-    assert running.current.startswith("0.2.0-")
-    assert running.calls("systemctl restart")[-1] == "systemctl restart linedesk-console.service"
-    assert "linedesk-console.service did not start; no other service needs it" in answer.stdout
 
 
 @pytest.mark.parametrize(

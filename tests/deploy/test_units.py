@@ -13,7 +13,6 @@ from dispatcher.process import CLOSE_SECONDS
 from linedesk.backup.export import name_of_export
 from linedesk.launch.main import linedesk
 from linedesk.launch.worker import END_SECONDS
-from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import Settings
 from linedesk.settings.sources import CREDENTIALS
 
@@ -22,8 +21,6 @@ UNITS = ROOT / "deploy" / "systemd"
 SERVICES = ("frontdesk", "dispatcher", "console", "worker")
 # However often a bot dies, other conversations have work.
 WITH_BOT = ("dispatcher", "worker")
-# systemd-analyze exit-status.
-EXIT_NAMES = {"CONFIG": Exit.CONFIG, "DATAERR": Exit.SCHEMA, "CREDENTIALS": 243}
 
 
 def unit(name: str) -> dict[str, list[str]]:
@@ -62,14 +59,6 @@ def test_a_service_gets_only_credentials_that_linedesk_reads(name: str) -> None:
     assert ("LINE_CHANNEL_ACCESS_TOKEN" in given) == (name == "dispatcher")
     assert ("BOT_SECRETS" in given) == (name in WITH_BOT)
     assert ("AMQP_URL" in given) == (name in WITH_BOT)
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_what_a_restart_does_not_apply_is_not_restarted(name: str) -> None:
-    found = service(name)
-    assert found["Restart"] == ["always"]
-    names = found["RestartPreventExitStatus"][0].split()
-    assert {EXIT_NAMES[each] for each in names} == {Exit.CONFIG, Exit.SCHEMA, 243}
 
 
 def test_systemd_always_restarts_a_bots_process() -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 import click
 import pytest
 
-from linedesk.doctor.doctor import HERE, OF_WORKERS, THERE
 from linedesk.launch.main import linedesk
 from linedesk.settings.settings import Settings
 
@@ -117,12 +116,6 @@ def test_the_installers_exit_codes_are_all_there(folder: Path) -> None:
     codes = {"0", *re.findall(r"^EXIT_\w+=(\d+)$", says, re.MULTILINE)}
     table = re.findall(r"^\| (\d+) \|", text_of(folder / "install.md"), re.MULTILINE)
     assert sorted(table) == sorted(codes)
-
-
-def test_the_checks_of_the_doctor_are_all_there_in_their_order() -> None:
-    table = text_of(DOCS / "reference" / "doctor.md").partition("| check | warns | bad |")[2]
-    rows = re.findall(r"^\| ([\w ()]+) \|", table, re.MULTILINE)
-    assert rows == [check.name for check in (*HERE, *OF_WORKERS, *THERE)]
 
 
 @pytest.mark.parametrize("page", sorted(HOW_TO.glob("*.md")), ids=lambda path: path.stem)

@@ -128,10 +128,6 @@ def test_the_block_runs_the_bot_in_a_folder_of_ones_own(tmp_path: Path) -> None:
         trial.wait_until_ready()
         assert trial.says("おはよう") == "1回目の「おはよう」ですね。"
         assert (trial.home / ".local/state/linedesk/spool.db").exists()
-        told = trial.linedesk("doctor", "--no-line", "--json")
-        checks = {one["name"]: one for one in json.loads(told.stdout)["checks"]}
-        states = {name: checks[name]["state"] for name in ("MongoDB", "recvq", "spool disk")}
-        assert set(states.values()) == {"ok"}, told.stdout
         told = trial.linedesk("status", "--json")
         assert told.returncode == 0, told.stderr
         assert json.loads(told.stdout)["processes"]

@@ -140,8 +140,12 @@ def test_each_gauge_of_several_front_desks_is_summed_or_has_a_smallest_or_larges
 
 def test_the_endpoints_are_lines_and_the_page_has_each_that_the_code_calls() -> None:
     named = re.findall(r"`(GET|POST) (/v2/[^`]+)`", reference("line-endpoints"))
-    api = yaml.safe_load((ROOT / "tests" / "line-openapi" / "messaging-api.yml").read_text("utf-8"))
-    assert all(method.lower() in api["paths"][path] for method, path in named)
+    api = (ROOT / "tests" / "line-openapi" / "messaging-api.yml").read_text("utf-8")
+    assert [
+        path
+        for _, path in named
+        if not re.search(rf"^ +['\"]?{re.escape(path)}['\"]?:$", api, re.M)
+    ] == []
     paths = {re.sub(r"\{\w+\}", "{}", path) for _, path in named}
     # gated_client.py has the paths that a bot of line-bot-sdk calls.
     sources = (

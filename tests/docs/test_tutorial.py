@@ -1,12 +1,11 @@
 """Each step of docs/tutorial is run as the page tells it.
 
-Pages 1 to 3 run here in full. Of page 4 this file runs the installer's dry run and checks that
+Pages 1 to 3 run here in full. Of page 4 this file checks that
 tests/booted/tutorial.py, which runs the page on a booted Debian, has a step for each command.
 """
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ import pytest
 from linedesk.setup.private_mongod import MongodNotFound, find_mongod
 from tests.booted.tutorial import STEPS
 from tests.conftest import missing
-from tests.deploy.box import Box
-from tests.docs.walkthrough import Block, Learner, Walk, blocks, lines_of, put, undated
+from tests.docs.walkthrough import Learner, Walk, blocks, lines_of, put, undated
 from tests.waiting import eventually
 
 PAGES = ("1-first-bot", "2-conversation-and-timers", "3-tests", "4-production")
@@ -111,38 +109,6 @@ def runs(learner: Learner, walk: Walk, *, code: int = 0) -> None:
     """Run pytest as the next block does, and compare its last line with what the page shows."""
     output = learner.types(walk.next("console", "pytest"), codes=(code,))
     assert walk.next("text").text.strip() in output.splitlines()[-1], output
-
-
-def test_the_installer_of_page_4_touches_nothing_in_its_dry_run(tmp_path: Path) -> None:
-    dry_run, shown = console("4-production", "--dry-run"), text("4-production", "dry run")
-    box = Box(tmp_path)
-    before = box.files()
-    folder, command = dry_run.text.splitlines()
-    assert folder == "cd /usr/local/src/linedesk"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=box.checkout,
-        env=box.environ(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert shown.text.strip() == done.stdout.splitlines()[-2], done.stderr
-    assert done.stdout.splitlines()[-1].startswith("changed: ")
-    assert box.files() == before
-
-
-def console(name: str, words: str) -> Block:
-    """Return the one console block of a page that has these words."""
-    (found,) = (one for one in blocks(page(name)) if one.kind == "console" and words in one.text)
-    return found
-
-
-def text(name: str, words: str) -> Block:
-    """Return the one output of a page that has these words."""
-    (found,) = (one for one in blocks(page(name)) if one.kind == "text" and words in one.text)
-    return found
 
 
 def test_each_command_of_page_4_is_run_on_the_booted_machine() -> None:

@@ -116,13 +116,6 @@ def test_a_half_made_venv_is_made_anew(checkout: Checkout) -> None:
     assert checkout.installs() == 2
 
 
-def test_a_missing_venv_module_is_said_with_its_package(checkout: Checkout) -> None:
-    answer = checkout.run(WITHOUT_VENV="yes")
-    assert answer.returncode == 1
-    assert "apt install python3-venv" in answer.stderr
-    assert not checkout.venv.exists()
-
-
 def test_a_missing_mongod_is_said_and_nothing_starts(checkout: Checkout) -> None:
     answer = checkout.run(WITHOUT_MONGOD="yes")
     assert answer.returncode == 1

@@ -73,47 +73,12 @@ def test_every_act_of_a_user_is_an_event(remote, bot, act):
     check_event(bot.last.events[0])
 
 
-@pytest.mark.parametrize("kind", ["group", "room"])
-def test_a_group_can_be_made_and_changed(remote, bot, kind):
-    taro, hanako = remote.user("太郎"), remote.user("花子")
-    made = remote.post("/groups", {"name": "皆", "members": [taro], "kind": kind, "present": False})
-    chat = made.json()["chatId"]
-    for act in (
-        {"act": "join", "chat": chat},
-        {"act": "memberJoined", "chat": chat, "user": hanako},
-        {"act": "text", "chat": chat, "user": hanako, "text": "やあ"},
-        {"act": "memberLeft", "chat": chat, "user": taro},
-        {"act": "leave", "chat": chat},
-    ):
-        assert remote.acts(act).json()["delivered"]
-        check_event(bot.last.events[0])
-        assert bot.last.events[0]["source"][f"{kind}Id"] == chat
-    (group,) = remote.get("/state")["groups"]
-    assert (group["members"], group["present"]) == ([hanako], False)
-
-
 def test_several_acts_are_one_post_and_none_is_the_connectivity_check(remote, bot):
     user = remote.user("太郎")
     remote.acts(*[{"act": "text", "user": user, "text": str(n)} for n in range(20)])
     assert [event["message"]["text"] for event in bot.last.events] == [str(n) for n in range(20)]
     assert remote.acts().json()["status"] == 200
     assert json.loads(bot.last.body)["events"] == []
-
-
-def test_an_uploaded_photo_is_sent_and_shown(remote, bot, line):
-    sent = requests.post(
-        f"{remote.sim.url}/sim/media?name=x.png",
-        data=b"\x89PNG",
-        headers={"content-type": "image/png"},
-        timeout=10,
-    ).json()
-    user = remote.user("太郎")
-    delivery = remote.acts({"act": "image", "user": user, "medium": sent["medium"]}).json()
-    message_id = delivery["events"][0]["message"]["id"]
-    assert line.get(f"/v2/bot/message/{message_id}/content").content == b"\x89PNG"
-    shown = requests.get(f"{remote.sim.url}/sim/contents/{message_id}", timeout=10)
-    assert (shown.content, shown.headers["content-type"]) == (b"\x89PNG", "image/png")
-    assert "sandbox" in shown.headers["content-security-policy"]
 
 
 @pytest.mark.parametrize(

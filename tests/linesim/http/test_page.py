@@ -97,22 +97,6 @@ def test_a_new_friend_is_welcomed_and_answered_without_reload(page, sim):
 
 
 @pytest.mark.long
-def test_enter_while_an_input_method_converts_does_not_send(page, sim):
-    page.locator("#text").fill("かんじ")
-    for how in ("isComposing: true", "keyCode: 229"):
-        page.locator("#text").evaluate(
-            f"box => box.dispatchEvent(new KeyboardEvent('keydown', "
-            f"{{key: 'Enter', bubbles: true, cancelable: true, {how}}}))"
-        )
-    page.locator("#text").press("Shift+Enter")
-    page.locator("#text").press_sequentially("2行目")
-    page.locator("#text").press("Enter")
-    answered(page, "2行目")
-    said = [bubble.text for bubble in sim.chat(the_user(sim)) if bubble.speaker == "user"]
-    assert said == ["かんじ\n2行目"]
-
-
-@pytest.mark.long
 def test_a_sticker_a_photo_and_a_place(page, sim, tmp_path):
     page.locator("#open-stickers").click()
     page.locator("#stickers button").first.click()
@@ -141,35 +125,6 @@ def test_a_failed_delivery_shows_on_its_message(page, sim, bot):
     sim.webhook_url = "http://127.0.0.1:1/"
     write(page, "つながらない")
     page.locator("li.mine .failure", has_text="接続できません").wait_for()
-
-
-@pytest.mark.long
-def test_a_group_with_several_speakers(page, sim):
-    sim.add_user("花子")
-    page.locator("#chats button", has_text="花子").wait_for()
-    page.locator("#add-group").click()
-    page.locator("#group-name").fill("家族")
-    page.get_by_role("button", name="作る", exact=True).click()
-    answered(page, "皆さん、ようこそ！")
-    write(page, "太郎です")
-    answered(page, "はい、太郎です、ですね。")
-    page.locator("#speaker").select_option(label="花子")
-    page.locator("li.theirs:not(.bot)", has_text="太郎です").wait_for()
-    write(page, "花子です")
-    answered(page, "はい、花子です、ですね。")
-    assert page.locator("li.mine .text").all_inner_texts() == ["花子です"]
-
-
-@pytest.mark.long
-def test_buttons_that_the_bot_sends_can_be_tapped(page, sim, line, bot):
-    action = {"type": "postback", "label": "みかん", "data": "fruit=orange"}
-    reply = {"items": [{"type": "action", "action": action}]}
-    message = {"type": "text", "text": "どれ？", "quickReply": reply}
-    to = the_user(sim).user_id
-    line.post("/v2/bot/message/push", {"to": to, "messages": [message]})
-    page.locator("#replies").get_by_role("button", name="みかん").click()
-    answered(page, "選びましたね")
-    assert bot.last.events[0]["postback"] == {"data": "fruit=orange"}
 
 
 def test_an_answer_that_overtakes_the_transcript_is_kept(page, sim, line):

@@ -108,22 +108,6 @@ def _snake(body):
     return {names[name]: value for name, value in body.items()}
 
 
-@pytest.mark.parametrize(
-    ("kind", "media_type"),
-    [
-        ("image", "image/jpeg"),
-        ("video", "video/mp4"),
-        ("audio", "audio/x-m4a"),
-        ("file", "text/plain"),
-    ],
-)
-def test_content_is_what_the_user_sent(sim, blob, taro, kind, media_type):
-    event = sim.drafts.medium(kind, taro)
-    got = blob.get_message_content_with_http_info(event["message"]["id"])
-    assert bytes(got.data) == sample(kind).data
-    assert got.headers["content-type"].startswith(media_type)
-
-
 def test_a_video_is_prepared_first(sim, blob, taro, clock):
     event = sim.drafts.medium("video", taro, preparing_seconds=10)
     message_id = event["message"]["id"]

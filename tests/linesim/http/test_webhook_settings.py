@@ -4,7 +4,6 @@ import json
 
 import pytest
 from linebot.v3 import messaging
-from linebot.v3.messaging.exceptions import NotFoundException
 
 from linesim.model.deliveries import sign
 from tests.line_openapi import check_answer
@@ -32,13 +31,6 @@ def test_it_is_returned_with_the_switch_of_the_console_and_can_be_set(sim, bot, 
     assert (told.endpoint, told.active) == ("https://bot.example/callback", False)
 
 
-def test_without_one_there_is_nothing_to_return_or_to_test(sim, api, line):
-    sim.webhook_url = None
-    with pytest.raises(NotFoundException):
-        api.get_webhook_endpoint()
-    assert line.post(TEST, {}).status_code == 404
-
-
 def test_a_test_is_a_signed_webhook_without_events(sim, bot, api):
     told = api.test_webhook_endpoint(messaging.TestWebhookEndpointRequest())
     assert (told.success, told.status_code, told.reason, told.detail) == (True, 200, "OK", "200")
@@ -60,18 +52,6 @@ def test_a_test_reports_how_the_bot_server_failed(bot, line, status, told):
     check_answer("POST", TEST, 200, answer.json())
     found = answer.json()
     assert (found["success"], found["statusCode"], found["reason"]) == told
-
-
-@pytest.mark.parametrize(
-    "endpoint", [None, "", "bot.example/callback", "https://[", f"https://b/{'x' * 500}"]
-)
-def test_what_is_no_url_is_refused(sim, bot, api, line, endpoint):
-    for answer in (
-        line.put("/v2/bot/channel/webhook/endpoint", {"endpoint": endpoint}),
-        line.post(TEST, {"endpoint": endpoint}),
-    ):
-        assert answer.status_code == 400
-    assert sim.webhook_url == bot.url
 
 
 def test_more_than_sixty_tests_an_hour_are_refused(line):

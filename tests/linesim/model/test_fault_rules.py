@@ -4,7 +4,7 @@ import pytest
 import requests
 
 import linesim
-from linesim import Close, Late, Rule
+from linesim import Late, Rule
 from linesim.model import faults
 from linesim.model.endpoints import BY_NAME
 from tests.line_openapi import check_answer
@@ -74,18 +74,6 @@ def test_a_bad_member_is_named_by_her_place(sim, line, taro, hanako, places):
         Rule(outcome=linesim.BadMember(), accept=True)
 
 
-@pytest.mark.parametrize("outcome", [faults.server_error(), faults.html_error(), Close()])
-def test_an_outcome_after_acceptance_is_only_the_answers(sim, line, taro, outcome):
-    key = "123e4567-e89b-12d3-a456-426614174000"
-    sim.misbehave(Rule(outcome=outcome, count=1, accept=True))
-    try:
-        assert line.push(taro.user_id, retry_key=key).status_code >= 500
-    except requests.ConnectionError:
-        assert outcome == Close()
-    assert line.push(taro.user_id, retry_key=key).status_code == 409
-    assert len(sim.answers(taro)) == 1
-
-
 @pytest.mark.parametrize("accept", [False, True])
 def test_a_late_answer_is_of_what_was_done_before_or_after_the_wait(sim, line, taro, accept):
     sim.misbehave(Rule(outcome=Late(0.2), accept=accept))
@@ -108,11 +96,6 @@ def test_a_rule_is_about_one_user_however_the_call_names_him(sim, line, taro, ha
     assert line.get(f"/v2/bot/profile/{taro.user_id}").status_code == 500
 
 
-def test_a_rule_ends_after_its_count(sim, line, taro):
-    sim.misbehave(Rule(outcome=faults.server_error(), count=2))
-    assert statuses(line, taro, 3) == [500, 500, 200]
-
-
 def test_the_same_seed_draws_the_same_and_another_does_not(sim, line, taro):
     runs = []
     for seed in (1, 1, 2):
@@ -121,29 +104,6 @@ def test_the_same_seed_draws_the_same_and_another_does_not(sim, line, taro):
         runs.append(statuses(line, taro, 40))
     assert runs[0] == runs[1] != runs[2]
     assert 5 < runs[0].count(500) < 35
-
-
-def test_the_first_rule_that_falls_on_a_call_is_the_one_it_meets(sim, line, taro):
-    sim.misbehave(
-        Rule(probability=0.0, outcome=faults.unauthorized()),
-        Rule(count=1, outcome=faults.too_many()),
-        Rule(outcome=faults.server_error()),
-    )
-    assert statuses(line, taro, 2) == [429, 500]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"endpoint": "puhs", "outcome": Close()},
-        {"probability": 1.5, "outcome": Close()},
-        {"accept": True, "outcome": faults.bad_request()},
-        {"count": 0, "outcome": Close()},
-    ],
-)
-def test_a_rule_that_cannot_be_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"endpoint|probability|LINE does not answer|count"):
-        Rule(**wrong)
 
 
 # From other processes.

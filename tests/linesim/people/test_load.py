@@ -52,17 +52,6 @@ def test_what_was_refused_is_redelivered_before_the_next(sim, bot, users):
     assert flags == [False, True, True, True, False, True, False]
 
 
-def test_a_stop_ends_the_tries_of_what_is_refused(sim, bot, users):
-    bot.status = 503
-    long = {"first_pause_seconds": 1_000.0, "most_pause_seconds": 1_000.0}
-    made = Load(sim, users, rate=1_000, concurrency=2, **long)
-    made.start()
-    eventually(lambda: made.counts.sent == 2 and len(bot.received) == 2)
-    made.stop()
-    assert made.join(5)
-    assert made.counts == load.Counts(sent=2, accepted=0, retried=0)
-
-
 def test_a_dead_threads_error_is_raised_and_ends_the_others(sim, bot, users):
     sim.block(users[0])
     made = Load(sim, users, rate=1_000, concurrency=6)
@@ -70,34 +59,6 @@ def test_a_dead_threads_error_is_raised_and_ends_the_others(sim, bot, users):
     eventually(lambda: made.ended)
     with pytest.raises(NotPossible):
         made.join(0)
-
-
-# Its life cycle, as of all owners of threads.
-
-
-@pytest.fixture
-def made(sim, bot, users):
-    yield Load(sim, users, rate=1_000)
-    assert not [each for each in threading.enumerate() if each.name.startswith("linesim-load")]
-
-
-def test_it_may_be_stopped_from_many_sides_while_it_starts(made):
-    together = threading.Barrier(6)
-
-    def meet(action):
-        together.wait(10)
-        action()
-
-    threads = [threading.Thread(target=meet, args=(made.start,))]
-    threads += [threading.Thread(target=meet, args=(made.stop,)) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(15)
-    assert made.join(10)
-
-
-# All of this room together: a good bot is found good, however LINE behaves.
 
 
 def test_a_good_bot_is_found_good_amid_everything(sim, bot, line):

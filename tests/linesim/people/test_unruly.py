@@ -1,14 +1,10 @@
 """Webhooks on a bad day: redelivered without need, doubled, overtaken and late."""
 
 import threading
-import time
 
 import pytest
-import requests
 
 import linesim
-from linesim.people.webhooks import Webhooks
-from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -66,28 +62,6 @@ def test_a_doubled_webhook_may_come_while_the_first_is_under_way(sim, bot, taro)
     assert bot.received[0].body == bot.received[1].body
 
 
-@pytest.mark.parametrize("options", [{"overtaken_seconds": 60.0}])
-def test_a_webhook_is_overtaken_by_another_users(sim, bot, taro, monkeypatch):
-    held = threading.Event()
-    wait = Webhooks._let_another_pass
-
-    def note(self):
-        held.set()
-        wait(self)
-
-    monkeypatch.setattr(Webhooks, "_let_another_pass", note)
-    sim.unruly(shuffle=1.0)
-    thread = threading.Thread(target=sim.say, args=(taro, "後"))
-    thread.start()
-    assert held.wait(10)
-    sim.unruly()
-    hanako = sim.add_user("花子")
-    eventually(lambda: sim.say(hanako, "先") and not thread.is_alive())
-    heard = [received.events[0]["message"]["text"] for received in bot.received]
-    assert heard[0] == "先"
-    assert "後" in heard
-
-
 def pattern(sim, bot, taro, seed):
     """How often each of twenty webhooks came."""
     bot.received.clear()
@@ -105,28 +79,3 @@ def test_the_same_seed_does_the_same(sim, bot, taro):
     first, second, other = (pattern(sim, bot, taro, seed) for seed in (5, 5, 6))
     assert first == second != other
     assert {1, 2} <= set(first)
-
-
-def test_another_process_makes_them_unruly(sim, bot, taro):
-    for body, times in (({"double": 1}, 2), ({}, 1)):
-        bot.received.clear()
-        assert requests.post(f"{sim.url}/sim/unruly", json=body, timeout=10).ok
-        sim.say(taro, "やあ")
-        assert sim.settle()
-        assert len(bot.received) == times
-    answer = requests.post(f"{sim.url}/sim/unruly", json={"delay": [2, 0]}, timeout=10)
-    assert answer.status_code == 422
-
-
-def test_what_is_still_to_come_ends_with_the_simulator(bot):
-    before = set(threading.enumerate())
-    with linesim.running(webhook_url=bot.url, redelivered_seconds=1_000.0) as sim:
-        sim.unruly(redeliver=1.0)
-        for number in range(20):
-            sim.say(sim.add_user(f"客{number}"), "やあ")
-        assert not sim.settle(0.01)
-        began = time.monotonic()
-    assert time.monotonic() - began < 2
-    assert len(bot.received) == 20
-    left = {thread for thread in threading.enumerate() if thread.name.startswith("linesim")}
-    assert not left - before
