@@ -81,7 +81,7 @@ def test_a_push_is_sent_without_a_count_and_is_one(
     assert len(sim.answers(group)) == 2
     # The next push does not ask at once again.
     assert asked(sim) == 1
-    assert sent_in(eventually(lambda: stored(database))).groups == 2
+    eventually(lambda: sent_in(stored(database)).groups == 2)
 
 
 def test_a_group_that_loses_members_counts_fewer_from_the_next_day_in_japan() -> None:

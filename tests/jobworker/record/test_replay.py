@@ -58,25 +58,6 @@ def begun(database: Any, letter: Document) -> Document:
     return document
 
 
-def test_a_push_that_line_accepted_without_an_answer_is_not_seen_twice(
-    room: Rooms, sim: Sim
-) -> None:
-    """Its outcome is unknown to the letter, so the replay goes under the same retry key."""
-    user = sim.add_user("花子")
-    desk = room(a_bot(lambda event, talk: talk.push("はい")))
-    sim.close_next("push", accept=True)
-    sim.answer_next("push", 400)
-    desk.says(user, "?")
-    desk.until_quiet()
-    (letter,) = desk.letters()
-    assert letter["effect"]["triedAt"] is not None
-
-    desk.put_document(begun(desk.database, letter))
-    desk.until_quiet()
-
-    assert texts(sim, user) == ["はい"]
-
-
 def test_a_replay_under_the_key_of_its_try_travels_with_no_other_send(
     room: Rooms, sim: Sim
 ) -> None:

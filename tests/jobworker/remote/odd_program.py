@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 MEGABYTE = 1024 * 1024
-LIMIT_SECONDS = 3.0
+HOW = sys.argv[1] if len(sys.argv) > 1 else ""
+LIMIT_SECONDS = 1.0 if HOW.startswith(("late:", "short")) else 3.0
 RULES = {"rules": [{"name": "any", "limit": LIMIT_SECONDS}]}
 HELLO = {"type": "hello", "contract": 1, "version": "odd", "rules": RULES}
 OUT = sys.stdout.buffer
@@ -122,4 +123,4 @@ def main(how: str) -> None:
             put_json(HELLO)
 
 
-main(sys.argv[1] if len(sys.argv) > 1 else "")
+main(HOW)

@@ -10,7 +10,7 @@ import pytest
 from jobworker.bot.talk import Talk
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
-from tests.jobworker.remote.house import House, states, until_working
+from tests.jobworker.remote.house import SHORT, House, states, until_working
 from tests.jobworker.remote.wire import Message, Stranger, Wire
 from tests.jobworker.worker_harness import echo
 from tests.waiting import eventually
@@ -204,14 +204,15 @@ def check_wrong(house: House, more: Message, cause: str) -> None:
 
 
 def test_workers_cannot_fill_a_leader_without_bound(house: House) -> None:
-    user, room = house.sim.add_user("花子"), house.leader()
+    limits = SHORT | {"jobworker.remote.leader.MOST_WORKERS": 50}
+    user, room = house.sim.add_user("花子"), house.leader(limits=limits)
     with Stranger(house.node) as stranger:
-        for number in range(1_500):
+        for number in range(75):
             stranger.to_leaders({**BEAT, "worker": f"w{number}", "name": f"n{number}"})
-        eventually(lambda: len(room.desk.workers()) >= 1_000)
+        eventually(lambda: len(room.desk.workers()) >= 50)
         stranger.to_leaders({**BEAT, "worker": "w1", "name": "last"})
         eventually(lambda: "last" in states(room))
-    assert len(room.desk.workers()) == 1_000
+    assert len(room.desk.workers()) == 50
     # They are silent now, and make place for one that is none of them.
     house.worker(echo())
     room.says(user, "a")

@@ -98,7 +98,7 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(
     room: Callable[..., Room], sim: Sim, tmp_path: Path
 ) -> None:
     user, pids = sim.add_user("花子"), tmp_path / "pids"
-    desk = room(tries=1)
+    desk = room(a_program("short"), tries=1)
     desk.says(user, f"hang {pids}")
     desk.says(user, "b")
     desk.until_quiet()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from linedesk.operate.dead_letters import explained
 from linedesk.setup import children
 from tests.fork_server import ROOT, Child, nursery
 from tests.jobworker.remote.house import SHORT, House, states
-from tests.jobworker.remote.wire import Message, Wire
 from tests.jobworker.worker_harness import Room
 from tests.waiting import eventually
 
@@ -95,35 +94,6 @@ def workers(house: House, tmp_path: Path) -> Iterator[Workers]:
 
 def until_there(room: Room, number: int) -> None:
     eventually(lambda: [*states(room).values()].count("working") == number, seconds=30)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("arrives", [True, False])
-def test_a_worker_that_is_killed_when_its_decision_has_left(
-    house: House, workers: Workers, *, arrives: bool
-) -> None:
-    """And whether it arrives or is lost with its worker, the user has one answer."""
-    user, wire = house.sim.add_user("花子"), Wire(house.node)
-    room = house.leader(wire, limits=LIMITS)
-    first = workers.start()
-    until_there(room, 1)
-
-    def kill(message: Message) -> Sequence[Message]:
-        if message["type"] != "decision" or first.poll() is not None:
-            return [message]
-        # Without a wait for its end, during which the leader would take it for silent.
-        first.kill()
-        return [message] if arrives else []
-
-    wire.into.change = kill
-    room.says(user, "a")
-    room.says(user, "b")
-    eventually(lambda: first.poll() is not None)
-    workers.start()
-    room.until_quiet(seconds=30)
-    assert house.texts(user) == ["a", "b"]
-    assert len(workers.runs("a")) == (1 if arrives else 2)
-    assert room.letters() == []
 
 
 FROZEN = pytest.param(signal.SIGSTOP, marks=pytest.mark.long)
