@@ -321,14 +321,16 @@ def test_a_full_recvq_goes_to_the_spool_and_a_full_spool_is_503(
         for number in range(300):
             large = event(f"U{number}", 0) | {"padding": "x" * 40_000}
             statuses.append(post_in_time(desk, large, REFUSED_SECONDS).status)
-            if statuses[-1] == 503:
+            # On a busy machine a 503 may also be one of MongoDB's slowness.
+            reason = ready(desk)[1].get("error", "")
+            if "recvq is full" in reason and "SPOOL_MAX_MB" in reason:
                 break
+        else:
+            raise AssertionError("it is never full")
         stored = database["recvq"].count_documents({})
         # Nothing is read here, so all that is stored is unread; it is 200 beyond that.
-        assert stored < len(statuses) - 5
-        assert set(statuses[:-1]) == {200}
-        for reason in ("recvq is full", "SPOOL_MAX_MB"):
-            eventually(lambda reason=reason: reason in ready(desk)[1].get("error", ""))
+        assert stored < statuses.count(200) - 5
+        assert set(statuses) <= {200, 503}
         # The dispatcher has read everything: all spooled documents then move in, and new ones are
         # accepted.
         [newest] = database["recvq"].find().sort("$natural", -1).limit(1)
