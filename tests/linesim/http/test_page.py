@@ -73,10 +73,6 @@ def answered(page, text):
     page.locator("li.bot", has_text=text).last.wait_for()
 
 
-def last_type(bot):
-    return bot.last.events[0]["type"]
-
-
 def the_user(sim):
     return next(iter(sim.platform.world.users.values()))
 

@@ -282,9 +282,6 @@ def test_a_timer_is_met_once_and_in_its_time(sim, line, taro, clock, at_seconds,
     assert found(check(sim, expect_timers=[timer])) == expected
 
 
-# All of it.
-
-
 @pytest.mark.parametrize("what", ["calls", "deliveries"])
 def test_forgotten_records_are_a_problem(bot, what):
     with linesim.running(webhook_url=bot.url, **{f"most_{what}": 1}) as sim:

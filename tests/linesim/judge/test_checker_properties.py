@@ -5,7 +5,6 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linesim import Timer
 from linesim.judge.checker import judge
 from linesim.model.calls import Call
 from linesim.model.deliveries import Delivery
@@ -186,44 +185,6 @@ def test_the_checker_finds_what_looking_at_every_pair_finds(chance):
     assert {each.second for each in report.overlapping} == naive.overlapped()
     assert report.used_tokens == len(naive.repeats())
     assert len(report.used_tokens_again) == sum(naive.heard(*pair) for pair in naive.repeats())
-
-
-@settings(max_examples=150, deadline=None)
-@given(chances)
-def test_gaps_and_keys_are_those_of_every_pair(chance):
-    made, least = calls(chance), moment(chance)
-    report = judge([], made, least_interval_seconds=least)
-    gaps = [later.started - first.started for first, later in combinations(made, 2)]
-    assert report.closest_starts == ({"api.line.me": min(gaps)} if gaps else {})
-    assert bool(report.too_close) == (bool(gaps) and min(gaps) < least)
-    reused = [
-        later
-        for place, later in enumerate(made)
-        if later.retry_key
-        for first in [call for call in made[:place] if call.retry_key == later.retry_key][:1]
-        if first.body != later.body
-    ]
-    assert len(report.reused_keys) == len(reused)
-
-
-@settings(max_examples=150, deadline=None)
-@given(chances)
-def test_timers_are_met_one_by_one(chance):
-    made, dues = calls(chance), [moment(chance) for _ in range(chance.randint(0, 4))]
-    expected = [Timer("U1", "t0", due, within_seconds=2) for due in dues]
-    report = judge([], made, expect_timers=expected)
-    came = sorted(
-        (call.accepted_at, call.number, call.at)
-        for call in made
-        for message in call.body["messages"]
-        if call.accepted and call.endpoint != "profile" and call.chat_id == "U1"
-        if message["text"] == "t0"
-    )
-    met = [(due, at) for due, (_, _, at) in zip(sorted(dues), came, strict=False)]
-    assert len(report.timers_early) == sum(at < due for due, at in met)
-    assert len(report.timers_late) == sum(at > due + 2 for due, at in met)
-    assert len(report.timers_missing) == max(len(dues) - len(came), 0)
-    assert len(report.timers_double) == (max(len(came) - len(dues), 0) if dues else 0)
 
 
 @settings(max_examples=300, deadline=None)
