@@ -297,7 +297,7 @@ def test_garbage_in_any_place_is_decided_or_given_up(room: Rooms, sim: Sim) -> N
     desk = room(bot)
 
     @settings(
-        max_examples=60,
+        max_examples=40,
         deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -47,7 +47,7 @@ TEXTS = st.text(
 ) | st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(TEXTS, st.integers(min_value=101, max_value=120))
 def test_joined_parts_are_the_text_and_each_fits(text: str, most: int) -> None:
     parts = split_text(text * 30, most=most)

@@ -84,7 +84,9 @@ def out_of_order(node: RabbitMQ, outage: str) -> Iterator[None]:
     ("short", "enough"),
     [
         ("set_vm_memory_high_watermark absolute 1", "set_vm_memory_high_watermark 0.6"),
-        ("set_disk_free_limit 1000000GB", "set_disk_free_limit 1MB"),
+        pytest.param(
+            *("set_disk_free_limit 1000000GB", "set_disk_free_limit 1MB"), marks=pytest.mark.long
+        ),
     ],
 )
 def test_while_rabbitmq_is_short_of_memory_or_disk_everything_waits_and_says_so(
