@@ -177,7 +177,7 @@ def test_a_store_whose_task_has_ended_by_itself_is_dead_and_says_why(
 ) -> None:
     async def play(scene: Scene) -> None:
         assert not scene.store.dead
-        await scene.ask("A-1", seconds=0.1)
+        await scene.ask("A-1")
         await scene.inserted()
         scene.insert.let_go(None)
         await until(lambda: scene.store.dead)
