@@ -100,6 +100,11 @@ class Trial:
             check=False,
         )
 
+    def healthy_status(self) -> str:
+        """What `linedesk status` prints; empty while it sees a critical problem."""
+        told = self.linedesk("status", "--json")
+        return told.stdout if told.returncode == 0 else ""
+
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         answer = requests.post(f"{self._sim}/sim/{path}", json=body, timeout=10)
         answer.raise_for_status()
@@ -128,9 +133,9 @@ def test_the_block_runs_the_bot_in_a_folder_of_ones_own(tmp_path: Path) -> None:
         trial.wait_until_ready()
         assert trial.says("おはよう") == "1回目の「おはよう」ですね。"
         assert (trial.home / ".local/state/linedesk/spool.db").exists()
-        told = trial.linedesk("status", "--json")
-        assert told.returncode == 0, told.stderr
-        assert json.loads(told.stdout)["processes"]
+        # A busy machine may renew the lease late for a moment.
+        told = eventually(trial.healthy_status, seconds=60)
+        assert json.loads(told)["processes"]
 
 
 def test_the_steps_to_production_install_and_check_a_box(tmp_path: Path) -> None:
