@@ -150,6 +150,15 @@ def oversized() -> Document:
     return {**document("big"), "_id": id_, "event": {"webhookEventId": "big", "text": text}}
 
 
+def fits(store: Store, database: Database[Document], huge: Document) -> bool:
+    """Whether mongod's cache, small here, took it; a busy one may refuse it for a while."""
+    try:
+        store(database, huge)
+    except StoreUnavailable:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("feed", FEEDS)
 def test_an_event_above_16_mb_is_passed_by_one_scan(
     wide: Database[Document],
@@ -163,7 +172,7 @@ def test_an_event_above_16_mb_is_passed_by_one_scan(
     with writing(wide) as writers:
         some(writers)
         eventually(lambda: has_position(wide))
-        store(wide, oversized())
+        eventually(lambda: fits(store, wide, oversized()))
         some(writers)
         eventually(lambda: "big" in worker.decided)
     wait_until_handled_once(worker, writers, "big")
