@@ -105,7 +105,7 @@ def test_credentials_that_cannot_be_read_are_none() -> None:
 
 def test_a_flood_of_guesses_gets_two_a_second_and_known_visitors_do_not_wait() -> None:
     async def scene() -> None:
-        doorkeeper = Doorkeeper(password=PASSWORD, token=TOKEN, guess_seconds=0.01)
+        doorkeeper = Doorkeeper(password=PASSWORD, token=TOKEN, guess_seconds=0.1)
         known = (basic(*RIGHT), f"Bearer {TOKEN}")
         for one in known:
             assert await doorkeeper.visitor(one, address=ADDRESS)
@@ -114,11 +114,11 @@ def test_a_flood_of_guesses_gets_two_a_second_and_known_visitors_do_not_wait() -
         await asyncio.sleep(0)
         # None of these waits for the lock.
         for one in known:
-            assert await asyncio.wait_for(doorkeeper.visitor(one, address=ADDRESS), 0.005)
+            assert await asyncio.wait_for(doorkeeper.visitor(one, address=ADDRESS), 0.1)
         with pytest.raises(TooManyGuesses):
             await doorkeeper.visitor(basic("taro", PASSWORD), address=ADDRESS)
         assert await asyncio.gather(*guesses) == [None] * MOST_WAITING
-        assert time.monotonic() - began >= MOST_WAITING * 0.01
+        assert time.monotonic() - began >= MOST_WAITING * 0.1
         assert await doorkeeper.visitor(basic("taro", PASSWORD), address=ADDRESS)
 
     asyncio.run(scene())
