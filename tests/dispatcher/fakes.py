@@ -1,18 +1,14 @@
-"""A feed that is quiet, and a worker that notes its calls."""
+"""A worker that notes its calls."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from bson.timestamp import Timestamp
-
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
-from dispatcher.feed.feed import STEP_SECONDS
 from dispatcher.pool.pool import Pool
 from linedesk.store.documents import Document, make_document, name_of
 from linedesk.store.records.waits import Why
@@ -25,22 +21,6 @@ def document(name: str, user: str = "U1") -> Document:
     """A recvq document of one event."""
     event = {"webhookEventId": name, "source": {"type": "user", "userId": user}}
     return make_document(event, channel="main", accept_time=datetime.now(UTC))
-
-
-class QuietFeed:
-    """A feed that is open and brings nothing. See `dispatcher.feed.feed.Feed`."""
-
-    name = "quiet"
-    token: Any = None
-
-    def open(self, token: Any) -> None: ...
-
-    def open_at(self, time: Timestamp) -> None: ...
-
-    def read(self) -> None:
-        time.sleep(STEP_SECONDS / 5)
-
-    def close(self) -> None: ...
 
 
 class RecordingWorker:

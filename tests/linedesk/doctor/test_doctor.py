@@ -235,8 +235,8 @@ def test_an_uncapped_recvq_and_missing_processes_are_told(
     database[RECVQ].drop()
     database.create_collection(RECVQ)
     database["schedule"].drop_index("runAt")
-    nobody = {"FRONTDESK_PORT": str(free_port()), "MONGODB_DATABASE": database.name}
-    answer = doctor("--json", "--no-line", code=1, **nobody)
+    closed = {"FRONTDESK_PORT": str(free_port()), "MONGODB_DATABASE": database.name}
+    answer = doctor("--json", "--no-line", code=1, **closed)
     assert bad_ones(answer) == {"recvq", "collections", "front desk"}
     assert "is not capped" in found(answer)["recvq"]["do"]
     assert "schedule's index runAt" in found(answer)["collections"]["saw"]

@@ -1,0 +1,63 @@
+"""An outage of MongoDB in the log: two lines, whichever parts fail and however often."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from pymongo.errors import AutoReconnect, DuplicateKeyError
+
+from linedesk.runtime.outage import FORGOTTEN_SECONDS, Outage
+from linedesk.store.errors import RecvqClosed, StoreUnavailable, WriteRefused, is_outage
+
+
+class Clock:
+    """A time that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno > logging.DEBUG]
+
+
+def test_an_outage_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="linedesk")
+    clock = Clock()
+    mongodb = Outage(clock)
+    mongodb.works("feed")
+    mongodb.fails("feed", "no answer")
+    for _ in range(3):
+        clock.now += 1
+        mongodb.fails("feed", "no answer")
+        mongodb.fails("lease", "no primary")
+    mongodb.works("feed")
+    assert said(caplog) == ["MongoDB cannot be used: feed, trying again error=no answer"]
+    told = [one.getMessage() for one in caplog.records]
+    assert "lease, trying again error=no primary" in told
+    mongodb.works("lease")
+    mongodb.works("feed")
+    assert said(caplog)[1:] == ["MongoDB can be used again seconds=3.0"]
+
+
+def test_a_part_that_never_tried_again_hides_no_later_outage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    mongodb = Outage(clock)
+    mongodb.fails("a look at the ages", "no answer")
+    clock.now += FORGOTTEN_SECONDS + 1
+    mongodb.fails("feed", "no answer")
+    assert said(caplog)[1:] == ["MongoDB cannot be used: feed, trying again error=no answer"]
+
+
+def test_what_may_stay_for_good_is_no_outage() -> None:
+    """It would hide a real one."""
+    assert is_outage(AutoReconnect("no primary"))
+    assert is_outage(StoreUnavailable("not confirmed"))
+    for error in (RecvqClosed("full"), WriteRefused(121), DuplicateKeyError("a")):
+        assert not is_outage(error)
