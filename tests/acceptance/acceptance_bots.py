@@ -13,6 +13,7 @@ counter = Bot()
 echo = Bot()
 faulty = Bot()
 stuck = Bot()
+slow = Bot()
 patient = Bot()
 
 
@@ -45,6 +46,13 @@ def fail(event: MessageEvent, talk: Talk) -> None:
 def never_return(event: MessageEvent, talk: Talk) -> None:
     if event.message.text == "stuck":
         threading.Event().wait(60)
+    talk.reply(event.message.text)
+
+
+@slow.add(MessageEvent, message=TextMessageContent)
+def answer_after_two_seconds(event: MessageEvent, talk: Talk) -> None:
+    if event.message.text == "考えて":
+        threading.Event().wait(2)
     talk.reply(event.message.text)
 
 
