@@ -23,7 +23,7 @@ from rich.table import Table
 from bench.report import BenchFailed, Figures, Report, Row, by_turns, number, spread
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCT = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
+PRODUCT = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linemessages", "linesim")
 NOW = "now"
 
 

@@ -15,6 +15,7 @@ from dispatcher.conversations.leader import Leader
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from jobworker.bot.bot import Bot
 from jobworker.bot.content import ContentDownloads
+from jobworker.bot.messages import MessageCheck, refuse_wrong
 from jobworker.bot.talk import TalkContext
 from jobworker.handler_retry import LIMITS as RETRY_LIMITS
 from jobworker.handler_retry import RetryLimits
@@ -101,6 +102,8 @@ class BotSettings:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     masked: Callable[[str], str] = str
     """Masks every secret in a text that is stored."""
+    check: MessageCheck = refuse_wrong
+    """Refuses messages that LINE would refuse."""
 
 
 class LineSide:
@@ -281,6 +284,7 @@ class BotWorker:
                 now=now,
                 settings=handling.settings,
                 secrets=handling.secrets,
+                check=handling.check,
             ),
             animate=animations.begin,
             offer_button=Buttons(side.line, answers, line.slow_answers).begin,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from linedesk.store.errors import AccessRefused, StoreUnavailable
 
 
@@ -99,6 +101,14 @@ class BotError(PermanentError, ValueError):
     def __init__(self, text: str, *, reason: str = "") -> None:
         super().__init__(text)
         self.reason = reason
+
+
+class WrongMessage(BotError):
+    """LINE would refuse a message. `details` has the properties, as in LINE's answer."""
+
+    def __init__(self, text: str, *, details: Sequence[Mapping[str, str]]) -> None:
+        super().__init__(text, reason=text)
+        self.details = details
 
 
 class TalkEnded(BotError):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from dispatcher.conversations.mailbox import GiveUp
 from jobworker.effects import of_event
@@ -35,6 +38,12 @@ class RetryLimits:
 
 
 LIMITS = RetryLimits()
+# The files of Python, of installed packages, and of ours.
+NOT_THE_BOTS = re.compile(
+    rf"^(?:{re.escape(sysconfig.get_path('stdlib'))}"
+    rf"|{re.escape(str(Path(__file__).parents[1]))}/(?:dispatcher|jobworker|linedesk|linemessages)/)"
+    "|/(?:site|dist)-packages/"
+)
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,9 @@ def _name(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Where it was raised, as file:line; never its text, which may quote a user."""
+    """The deepest frame in the bot's own files, as file:line; never the error's text, which may
+    quote a user.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "-"
+    own = [one for one in frames if not NOT_THE_BOTS.search(one.filename)]
+    return f"{(own or frames)[-1].filename}:{(own or frames)[-1].lineno}" if frames else "-"

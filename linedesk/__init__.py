@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         LineAway,
         NotRunning,
         TalkEnded,
+        WrongMessage,
     )
     from jobworker.line.month import MonthlyQuota
     from jobworker.sdk.api_client import ApiClient
@@ -49,6 +50,7 @@ __all__ = [
     "Talk",
     "TalkEnded",
     "TimerEvent",
+    "WrongMessage",
 ]
 
 _MODULES = {
@@ -70,6 +72,7 @@ _MODULES = {
         "LineAway",
         "NotRunning",
         "TalkEnded",
+        "WrongMessage",
     ),
     "jobworker.line.month": ("MonthlyQuota",),
     "jobworker.sdk.api_client": ("ApiClient",),

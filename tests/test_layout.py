@@ -17,7 +17,7 @@ import pytest
 Node = TypeVar("Node", bound=ast.AST)
 
 ROOT = Path(__file__).parents[1]
-TOP = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
+TOP = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linemessages", "linesim")
 MOST_MODULES = 16
 
 BASE = {"linedesk.runtime", "linedesk.store"}
@@ -31,12 +31,13 @@ TOOLS = GROUND | {"linedesk.operate", "linedesk.setup"}
 MAY_IMPORT: Mapping[str, set[str]] = {
     "linedesk.runtime": set(),
     "linedesk.settings": {"linedesk.runtime"},
-    "linesim": set(),
+    "linemessages": set(),
+    "linesim": {"linemessages"},
     "linedesk.store": {"linedesk.runtime"},
     "frontdesk": BASE,
     "dispatcher.commit": BASE,
     "dispatcher.conversations": BASE | {"dispatcher.commit"},
-    "jobworker": BASE | CONVERSATIONS,
+    "jobworker": BASE | CONVERSATIONS | {"linemessages"},
     "dispatcher": BASE | CONVERSATIONS | {"jobworker"},
     "linedesk": {"jobworker"},
     "linedesk.bots": {"linedesk", "linedesk.runtime", "linedesk.settings", "jobworker"},
@@ -45,7 +46,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "linedesk.page": TOOLS,
     "linedesk.doctor": TOOLS | {"linedesk.commands", "jobworker"},
     "linedesk.backup": TOOLS | ROOMS,
-    "linedesk.commands": TOOLS | {"linedesk.backup"},
+    "linedesk.commands": TOOLS | {"linedesk.backup", "linemessages"},
     "linedesk.launch": TOOLS
     | ROOMS
     | {"linesim", "linedesk.bots", "linedesk.page", "linedesk.commands"}

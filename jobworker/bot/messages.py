@@ -1,27 +1,29 @@
-"""Messages that a bot may send, as JSON for LINE. Pure."""
+"""Messages that a bot may send: as JSON for LINE, and checked as LINE checks them."""
 
 from __future__ import annotations
 
 import json
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from jobworker.errors import BotError
+from jobworker.errors import BotError, WrongMessage
 from linedesk.store.limits import MOST_MESSAGES
+from linemessages import Finding, check_messages, clusters, units
+
+log = logging.getLogger(__name__)
 
 # LINE's reference, "Text message": at most 5,000 characters, counted in UTF-16 code units.
 TEXT_UNITS = 5_000
 
-ZERO_WIDTH_JOINER = "\u200d"
-SKIN_TONES = range(0x1F3FB, 0x1F400)
-# Two of them form a flag; tags form a region's flag; half-width kana have separate sound marks.
-FLAG_LETTERS = range(0x1F1E6, 0x1F200)
-TAGS = range(0xE0020, 0xE0080)
-HALF_WIDTH_MARKS = range(0xFF9E, 0xFFA0)
 INVALID = "invalid message"
+PLACE = re.compile(r"\[\d+\]")
 
 Message = dict[str, Any]
+MessageCheck = Callable[..., None]
+"""`check(messages, mentions=…)` raises WrongMessage; without `mentions` LINE takes none."""
 
 
 def to_messages(*items: Any) -> list[Message]:
@@ -49,12 +51,10 @@ def _flat(items: Iterable[Any]) -> Iterator[Any]:
 
 def _one(item: Any) -> list[Message]:
     if isinstance(item, str):
-        if not item:
-            raise BotError("an empty text: LINE refuses it", reason=INVALID)
         return [{"type": "text", "text": part} for part in split_text(item)]
     if hasattr(item, "to_dict") and not isinstance(item, type):
         item = item.to_dict()
-    if not isinstance(item, Mapping) or not isinstance(item.get("type"), str):
+    if not isinstance(item, Mapping):
         raise BotError(f"not a message: {type(item).__name__}", reason=INVALID)
     return [_as_sent(item)]
 
@@ -70,11 +70,6 @@ def _as_sent(item: Mapping[str, Any]) -> Message:
     return message
 
 
-def units(text: str) -> int:
-    """Return the length of a text as LINE counts it: in UTF-16 code units."""
-    return len(text) + sum(1 for character in text if ord(character) > 0xFFFF)
-
-
 def split_text(text: str, *, most: int = TEXT_UNITS) -> list[str]:
     """Return the text in parts of at most `most` units; joined they equal the text."""
     if units(text) <= most:
@@ -82,7 +77,7 @@ def split_text(text: str, *, most: int = TEXT_UNITS) -> list[str]:
     parts: list[str] = []
     part: list[str] = []
     used = 0
-    for cluster in _clusters(text):
+    for cluster in clusters(text):
         size = units(cluster)
         if part and used + size > most:
             parts.append("".join(part))
@@ -93,26 +88,37 @@ def split_text(text: str, *, most: int = TEXT_UNITS) -> list[str]:
     return parts
 
 
-def _clusters(text: str) -> Iterator[str]:
-    """The visible characters: with combining marks, variation selectors, joined emoji.
-
-    A very long run is cut, so that every cluster fits in a message.
-    """
-    cluster = ""
-    for character in text:
-        if cluster and (not _joins(cluster, character) or units(cluster) >= 100):
-            yield cluster
-            cluster = ""
-        cluster += character
-    if cluster:
-        yield cluster
+def refuse_wrong(messages: list[Message], *, mentions: bool = True) -> None:
+    """Raise WrongMessage for what LINE refuses; what this release does not know is a warning."""
+    found = check_messages(messages, mentions=mentions)
+    if wrong := [one for one in found if not one.is_unknown]:
+        raise WrongMessage(_told(wrong), details=[one.as_detail() for one in wrong])
+    for one in found:
+        _warn_of_unknown(PLACE.sub("[]", one.property), one.message)
 
 
-def _joins(cluster: str, character: str) -> bool:
-    return (
-        cluster.endswith(ZERO_WIDTH_JOINER)
-        or character == ZERO_WIDTH_JOINER
-        or unicodedata.category(character) in ("Mn", "Mc", "Me")
-        or any(ord(character) in joining for joining in (SKIN_TONES, TAGS, HALF_WIDTH_MARKS))
-        or (ord(character) in FLAG_LETTERS and len(cluster) == 1 and ord(cluster) in FLAG_LETTERS)
+def refuse_unknown(messages: list[Message], *, mentions: bool = True) -> None:
+    """Raise WrongMessage for what LINE refuses, and for what this release does not know."""
+    if found := check_messages(messages, mentions=mentions):
+        raise WrongMessage(_told(found), details=[one.as_detail() for one in found])
+
+
+def take_any(messages: list[Message], *, mentions: bool = True) -> None:
+    """Take every message."""
+
+
+SEND_CHECKS: Mapping[str, MessageCheck] = {"on": refuse_wrong, "off": take_any}
+"""By the setting SEND_CHECK."""
+
+
+def _told(found: Sequence[Finding]) -> str:
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{found[0].property}: {found[0].message}{more}"
+
+
+@lru_cache(maxsize=1_000)
+def _warn_of_unknown(place: str, message: str) -> None:
+    """Warn once of each place: a bot sends the same message to many."""
+    log.warning(
+        "a message may be wrong, this release does not know property=%s: %s", place, message
     )

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.bot.gather import answered
-from jobworker.bot.messages import to_messages
+from jobworker.bot.messages import MessageCheck, refuse_wrong, to_messages
 from jobworker.bot.timers import Timers, checked_name, checked_state
 from jobworker.effects import Send, SendMethod
 from jobworker.errors import BotError, TalkEnded
@@ -38,7 +38,8 @@ class TalkContext:
     """The services that a talk uses beyond its event.
 
     `load` reads the conversation, `api` returns the SDK's client, `content` fetches a user's
-    content, `quota` returns the rest of the month, `now` returns the time for timers.
+    content, `quota` returns the rest of the month, `now` returns the time for timers, `check`
+    refuses messages that LINE would refuse.
     """
 
     load: Callable[[], StoredConversation]
@@ -46,6 +47,7 @@ class TalkContext:
     content: Callable[..., Any]
     quota: Callable[[], MonthlyQuota] = MonthlyQuota
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    check: MessageCheck = refuse_wrong
     per_member: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -88,9 +90,10 @@ class Talk:
 
         Takes texts, SDK message objects, LINE's JSON, or lists of these; five in all. A reply that
         directly follows another reply is joined to it, since a token can be used once. An event
-        without a token is answered by a push. Raises BotError for messages that LINE would refuse.
+        without a token is answered by a push. Raises WrongMessage for messages that LINE would
+        refuse.
         """
-        content = to_messages(*messages)
+        content = self._checked(messages)
         if self._joins_last_reply(content):
             self._sends[-1].messages.extend(content)
         elif self.reply_token and not any(send.way is SendMethod.REPLY for send in self._sends):
@@ -107,7 +110,7 @@ class Talk:
         recipient = self._chat() if to is None else _checked_id(to)
         if until is not None and until.tzinfo is None:
             raise BotError("until has no time zone", reason="invalid moment")
-        self._add(SendMethod.PUSH, recipient, to_messages(*messages), until=until)
+        self._add(SendMethod.PUSH, recipient, self._checked(messages), until=until)
 
     def multicast(self, to: Sequence[str], *messages: Any) -> None:
         """Send the same to up to 500 users in one call; counts to the quota for each."""
@@ -115,7 +118,7 @@ class Talk:
         if not 1 <= len(users) <= MOST_USERS:
             told = f"{len(users)} users in one multicast, LINE takes 1 to {MOST_USERS}"
             raise BotError(told, reason="too many users or none")
-        self._add(SendMethod.MULTICAST, users, to_messages(*messages))
+        self._add(SendMethod.MULTICAST, users, self._checked(messages, mentions=False))
 
     # The conversation.
 
@@ -342,6 +345,11 @@ class Talk:
             self._conversation = self._around.load()
             self._before = self._conversation.fields()
         return self._conversation
+
+    def _checked(self, messages: Sequence[Any], *, mentions: bool = True) -> list[dict[str, Any]]:
+        content = to_messages(*messages)
+        self._around.check(content, mentions=mentions)
+        return content
 
     def _joins_last_reply(self, content: list[dict[str, Any]]) -> bool:
         if self._ended or not self._sends or self._sends[-1].way is not SendMethod.REPLY:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from jobworker.bot.events import model_of
+from jobworker.bot.messages import MessageCheck
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.errors import BotError
 from jobworker.handler_retry import Failure
@@ -128,13 +129,14 @@ def decide(
     *,
     settings: Mapping[str, Any],
     secrets: Mapping[str, str],
+    check: MessageCheck,
     elapsed: Callable[[], float],
 ) -> dict[str, Any]:
     """Run a handler of this process on a job; returns the decision. Raises the handler's error.
 
     `elapsed` returns the seconds since the job arrived.
     """
-    talk, events = talk_of(job, settings, secrets, elapsed)
+    talk, events = talk_of(job, settings, secrets, check, elapsed)
     before = to_json(talk.data)
     handler(events if job.message["together"] else events[0], talk)
     data = to_json(talk.data)
@@ -148,6 +150,7 @@ def talk_of(
     job: Job,
     settings: Mapping[str, Any],
     secrets: Mapping[str, str],
+    check: MessageCheck,
     elapsed: Callable[[], float],
 ) -> tuple[NotingTalk, list[Any]]:
     """Return the talk of a job and its events' models. Raises ValueError, KeyError, TypeError."""
@@ -169,6 +172,7 @@ def talk_of(
         now=lambda: began + timedelta(seconds=elapsed()),
         settings=settings,
         secrets=secrets,
+        check=check,
     )
     talk = NotingTalk(document, around)
     talk.reply_token = told["replyToken"]

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.messages import MessageCheck, refuse_wrong
 from jobworker.handler_retry import Failure, raised
 from jobworker.remote.job import Job, decide, failed
 from jobworker.remote.rules import rules_of
@@ -33,11 +34,13 @@ class PythonBot:
         settings: Mapping[str, Any],
         secrets: Mapping[str, str],
         masked: Callable[[str], str] = str,
+        check: MessageCheck = refuse_wrong,
     ) -> None:
         self.rules, self._by_name = rules_of(bot)
         self._settings = settings
         self._secrets = secrets
         self._masked = masked
+        self._check = check
         self.is_outdated = False
 
     @cached_property
@@ -64,6 +67,7 @@ class PythonBot:
                 rule.handler,
                 settings=self._settings,
                 secrets=self._secrets,
+                check=self._check,
                 elapsed=lambda: time.monotonic() - received,
             )
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a bot's own code

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pymongo.database import Database
     from rich.text import Text
 
-    from linedesk.commands.following import Came
     from linedesk.commands.options import Opened
+    from linedesk.operate.following import Came
     from linedesk.store.documents import Document
 
 COLOURS = {"event": "cyan", "run": "green", "call": "blue", "dead": "red"}
@@ -37,9 +37,9 @@ def tail(own: Opened, key: str | None, text: bool, as_json: bool) -> None:
 
     Lines are in order of time. For this each line is delayed by one second.
     """
-    from linedesk.commands.following import coming
     from linedesk.commands.listing import flowed, show, width
     from linedesk.operate.find import key_of
+    from linedesk.operate.following import coming
 
     if key is not None:
         key = key_of(own.database, key, channel=own.channel)

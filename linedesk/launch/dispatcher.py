@@ -23,6 +23,7 @@ from dispatcher.process import Dispatcher, DispatcherLimits, ExitReason
 from dispatcher.status import StatusReporter
 from dispatcher.timers import Timers, system_now
 from jobworker.assembly import BotSettings, BotWorker, LineSettings
+from jobworker.bot.messages import SEND_CHECKS
 from jobworker.remote.leader import Workers
 from jobworker.sending.button import SlowAnswers
 from jobworker.sending.conversation_outbox import SendLimits
@@ -84,6 +85,7 @@ def run_dispatcher(settings: Settings) -> int:
         settings=bot_settings,
         secrets=bot_secrets,
         masked=masking(settings.secret_values),
+        check=SEND_CHECKS[settings.send_check],
     )
 
     def make_desk(leader: Leader) -> BotWorker:

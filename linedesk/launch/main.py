@@ -17,6 +17,7 @@ from click import option
 from linedesk.commands.audit import audit
 from linedesk.commands.backup import export_command, import_command
 from linedesk.commands.calls import calls
+from linedesk.commands.check import check
 from linedesk.commands.conversation import conversation
 from linedesk.commands.dead import dead
 from linedesk.commands.failure import Command, Speaking
@@ -309,7 +310,7 @@ def doctor(config_path: Path | None, no_line: bool, **wish: bool) -> int:
     return run_doctor(os.environ, config_path, line=not no_line, **wish)
 
 
-OPERATOR_COMMANDS = (status, tail, trace, calls, pause, resume, release, accept, audit)
+OPERATOR_COMMANDS = (status, tail, trace, calls, check, pause, resume, release, accept, audit)
 OTHERS = (dead, conversation, export_command, import_command, scheduler, history)
 for command in (*OPERATOR_COMMANDS, *OTHERS):
     linedesk.add_command(command)

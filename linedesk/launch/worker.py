@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 
 from prometheus_client import CollectorRegistry
 
+from jobworker.bot.messages import SEND_CHECKS
 from jobworker.remote.amqp import AmqpBroker
 from jobworker.remote.program import ProgramBot, ProgramFailed, WrongProgram
 from jobworker.remote.python_bot import PythonBot
@@ -139,4 +140,5 @@ def _bot(settings: Settings, command: str | None) -> PythonBot | ProgramBot:
         settings=read_bot_settings(bot, settings.bot_settings),
         secrets=read_bot_secrets(bot, settings.bot_secrets),
         masked=masked,
+        check=SEND_CHECKS[settings.send_check],
     )

@@ -1,3 +1,3 @@
 """Parts of every process: threads, clocks, metrics, the service manager."""
 
-PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
+PACKAGES = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linemessages", "linesim")

@@ -86,6 +86,7 @@ class Settings(BaseModel):
     reply_unknown: Literal["push", "drop"] = _setting("push", mark("push or drop"))
     late_replies_a_day: int = _setting(20, mark("a whole number, 0 to 100000"), ge=0, le=100_000)
     loading_animation: bool = _setting(True, mark("true or false"))
+    send_check: Literal["on", "off"] = _setting("on", mark("on or off"))
     slow_answers: Literal["push", "button"] = _setting("push", mark("push or button"))
 
     mongodb_uri: MongodbUri = _setting(

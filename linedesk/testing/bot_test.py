@@ -29,6 +29,7 @@ from dispatcher.conversations.mailbox import Job, Mailbox, Wait
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.content import Content, content_id
 from jobworker.bot.gather import answered
+from jobworker.bot.messages import SEND_CHECKS, refuse_unknown
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.decide import Case, Decided, decide
 from jobworker.effects import is_timer
@@ -97,8 +98,8 @@ class BotTest:
     `settings` overrides the bot's own settings, `secrets` has its declared secrets; SettingsError
     is raised as at the dispatcher's start. An exception of a handler reaches the test, and its
     decisions have no effect. `api` is the value of `talk.api`:
-    the test's stand-in for LINE's MessagingApi. `slow_answers` is the operator's setting
-    SLOW_ANSWERS.
+    the test's stand-in for LINE's MessagingApi. `slow_answers` and
+    `send_check` are the operator's settings of these names.
     """
 
     quota: MonthlyQuota
@@ -113,6 +114,7 @@ class BotTest:
         start: datetime = START,
         api: Any = None,
         slow_answers: str = "push",
+        send_check: str = "on",
     ) -> None:
         if not isinstance(bot, Bot):
             raise NotHere(
@@ -132,6 +134,8 @@ class BotTest:
         self._now = start.astimezone(UTC)
         self._api = api
         self._slow_answers = SlowAnswers(slow_answers)
+        # An unknown type or property is a warning in production: here it may be a slip.
+        self._check = refuse_unknown if send_check == "on" else SEND_CHECKS[send_check]
         self._takes = 0.0
         self._numbers = itertools.count(1)
         self._memory = Memory()
@@ -532,6 +536,7 @@ class BotTest:
             content=self._fetch,
             quota=lambda: self.quota,
             now=lambda: self._now,
+            check=self._check,
             per_member=self.bot.per_member,
             settings=self.settings,
             secrets=self.secrets,

@@ -70,7 +70,7 @@ def _is_member(platform: Platform, user_id: str) -> bool:
 
 
 def validate(platform: Platform, call: Call) -> Answer:
-    validation.check_messages(call.body)
+    validation.check(call.body)
     return json_answer({})
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TOP = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linesim")
+TOP = ("frontdesk", "dispatcher", "jobworker", "linedesk", "linemessages", "linesim")
 FOLDERS = (*TOP, "deploy", "scripts", "bench", "docs", "tests", "requirements")
 BESIDE = ("README.md", "README.ja.md", "CONTRIBUTING.md", "tests/README.md")
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), *(ROOT / name for name in BESIDE)])

@@ -408,3 +408,20 @@ def test_a_document_that_is_not_of_the_front_desk_is_passed_over(
     made.put_document({"_id": ObjectId(), "channel": "main", "key": "U1", "note": "by hand"})
     made.until_decided()
     assert "not a front desk document" in caplog.text
+
+
+def test_a_wrong_message_is_a_failed_try_with_its_property_and_line(
+    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(event: Any, talk: Talk) -> None:
+        talk.push("先のもの")
+        talk.reply({"type": "flex", "altText": "ご予約", "contents": {"type": "bubble"}})
+
+    desk, user = room(a_bot(handler)), sim.add_user("花子")
+    desk.says(user, "予約")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    assert "WrongMessage: messages[0].contents: At least one block" in explained(letter)
+    assert texts(sim, user) == []
+    line = handler.__code__.co_firstlineno + 2
+    assert any(f"at={__file__}:{line}" in told for told in caplog.messages)

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from linebot.v3.messaging import QuickReply, QuickReplyItem, StickerMessage, TextMessage
 from linebot.v3.messaging.models import MessageAction
 
-from jobworker.bot.messages import TEXT_UNITS, split_text, to_messages, units
-from linedesk import BotError
+from jobworker.bot.messages import SEND_CHECKS, TEXT_UNITS, split_text, to_messages
+from linedesk import BotError, WrongMessage
+from linemessages import units
 from tests import line_openapi
+from tests.jobworker.bot.test_talk import talk_on
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 CLUSTERS = {
@@ -83,13 +85,9 @@ def test_five_messages_at_the_most() -> None:
 @pytest.mark.parametrize(
     "item",
     [
-        "",
         None,
         5,
         b"bytes",
-        {},
-        {"type": 1},
-        {"text": "type is missing"},
         TextMessage,
         {"type": "text", "text": datetime.now(UTC)},
         {"type": "text", "text": b"bytes"},
@@ -99,7 +97,42 @@ def test_five_messages_at_the_most() -> None:
         {"type": "text", "x": {1, 2}},
     ],
 )
-def test_an_invalid_message_is_refused_at_once(item: Any) -> None:
+def test_what_is_no_json_object_is_refused_at_once(item: Any) -> None:
     with pytest.raises(BotError) as caught:
         to_messages(item)
     assert caught.value.reason == "invalid message"
+
+
+BUBBLE = {"type": "flex", "altText": "ご予約", "contents": {"type": "bubble"}}
+
+
+def test_a_message_that_line_refuses_raises_with_its_property() -> None:
+    with pytest.raises(WrongMessage) as caught:
+        talk_on().reply("はい", BUBBLE)
+    message = "At least one block must be specified"
+    assert caught.value.details == [{"message": message, "property": "messages[1].contents"}]
+    assert str(caught.value) == f"messages[1].contents: {message}"
+
+
+def test_what_may_be_new_at_line_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    talk = talk_on()
+    for _ in range(3):
+        talk.reply({"type": "text", "text": "はい", "mood": "秘密"})
+    (told,) = caplog.messages
+    assert "messages[].mood" in told
+    assert "秘密" not in told
+
+
+def test_only_replies_and_pushes_may_mention() -> None:
+    mention = {"type": "mention", "mentionee": {"type": "all"}}
+    message = {"type": "textV2", "text": "{all}", "substitution": {"all": mention}}
+    talk_on().push(message)
+    with pytest.raises(WrongMessage):
+        talk_on().multicast(["U1"], message)
+
+
+def test_send_check_off_takes_every_message() -> None:
+    talk = talk_on(check=SEND_CHECKS["off"])
+    talk.reply(BUBBLE)
+    (effect,) = talk.decision().effects
+    assert effect["messages"] == [BUBBLE]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
+from jobworker.bot.messages import MessageCheck, refuse_wrong
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.record.conversations import MOST_MEMBERS, Decision, StoredConversation
 from linedesk import BotError, TalkEnded
@@ -19,7 +20,11 @@ GROUP = {"type": "group", "groupId": "C1", "userId": "U1"}
 
 
 def talk_on(
-    event: dict[str, Any] | None = None, stored: dict[str, Any] | None = None, **more: Any
+    event: dict[str, Any] | None = None,
+    stored: dict[str, Any] | None = None,
+    *,
+    check: MessageCheck = refuse_wrong,
+    **more: Any,
 ) -> Talk:
     raw = {"webhookEventId": "E1", "replyToken": "T", "source": USER, **(event or {}), **more}
     document = make_document(raw, channel="main", accept_time=ACCEPTED)
@@ -27,6 +32,7 @@ def talk_on(
         load=lambda: StoredConversation.from_document("main/U1", stored),
         api=lambda: None,
         content=lambda: None,
+        check=check,
     )
     return Talk(document, around)
 

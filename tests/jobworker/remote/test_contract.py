@@ -12,6 +12,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from jobworker.bot.bot import Bot
+from jobworker.bot.messages import refuse_wrong
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import StoredConversation
@@ -105,7 +106,7 @@ def test_rules_have_the_fields_of_the_schema() -> None:
 
 def decided_by(handler: Any, talk: Talk) -> dict[str, Any]:
     job = Job.from_message(a_job(talk))
-    return decide(job, handler, settings={}, secrets={}, elapsed=lambda: 0.0)
+    return decide(job, handler, settings={}, secrets={}, check=refuse_wrong, elapsed=lambda: 0.0)
 
 
 def type_of(name: str) -> Any:

@@ -188,12 +188,14 @@ def check_wrong(house: House, more: Message, cause: str) -> None:
         return [{**message, **more} if is_it else message]
 
     wire.out.change = spoil
-    room = house.leader(tries=2)
+    # A decision of 16 MB takes a busy machine seconds, in which no beat comes through.
+    patient = SHORT | {"jobworker.remote.leader.SILENT_SECONDS": 20.0}
+    room = house.leader(limits=patient, tries=2)
     house.worker(echo(), wire)
     room.says(user, "spoilt")
     room.says(user, "a")
     room.says(other, "b")
-    room.until_quiet()
+    room.until_quiet(seconds=60.0)
     assert house.texts(other) == ["b"]
     assert house.texts(user) == ["a"]
     (letter,) = room.letters()

@@ -18,10 +18,10 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from linedesk.commands import following, orders
-from linedesk.commands.following import Came
 from linedesk.commands.tail import told
 from linedesk.launch import main
 from linedesk.operate import acts
+from linedesk.operate.following import Came
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE

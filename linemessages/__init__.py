@@ -1,0 +1,9 @@
+"""Messages as LINE's Messaging API takes them: checked before they are sent.
+
+It imports nothing of linedesk or linesim, which both use it.
+"""
+
+from linemessages.check import check_messages as check_messages
+from linemessages.finding import Finding as Finding
+from linemessages.text import clusters as clusters
+from linemessages.text import units as units

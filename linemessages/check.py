@@ -1,0 +1,208 @@
+"""Checks messages with LINE's OpenAPI (`schema.json`), the limits of its reference, and its rules.
+
+Each object and union becomes a function once, at its first use, so that a check of a text takes
+microseconds and a start nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from linemessages import values
+from linemessages.finding import Check, Finding, Found
+from linemessages.limits import COUNTS, FLEX_VALUES, REQUIRED, VALUES
+from linemessages.rules import RULES
+
+MOST_MESSAGES = 5
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which actions may stand at a place, and their labels there (reference, "Specifications of the
+    label").
+    """
+
+    label: int
+    is_required: bool = False
+    more: Collection[str] = ()
+    schemes: Collection[str] = values.LINKS
+    """Of a URI action; none for any."""
+
+    @property
+    def kinds(self) -> Collection[str]:
+        return {"postback", "message", "uri", "datetimepicker", "clipboard", *self.more}
+
+
+QUICK_REPLY = Place(20, is_required=True, more=("camera", "cameraRoll", "location"))
+PLACES: Mapping[str, Place] = {
+    "QuickReplyItem.action": QUICK_REPLY,
+    "ButtonsTemplate.actions": Place(20, is_required=True),
+    "ConfirmTemplate.actions": Place(20, is_required=True),
+    "CarouselColumn.actions": Place(20, is_required=True),
+    # LINE's reference requires a label here as well; LINE takes it without.
+    "ButtonsTemplate.defaultAction": Place(20),
+    "CarouselColumn.defaultAction": Place(20),
+    "ImageCarouselColumn.action": Place(12),
+    "FlexButton.action": Place(40, is_required=True, schemes=()),
+}
+# docs, "Use LINE features with the LINE URL scheme": a native app's own scheme may be used in Flex.
+IN_FLEX = Place(40, schemes=())
+
+
+def check_messages(messages: Any, *, mentions: bool = True) -> Found:
+    """Return what LINE would refuse in the `messages` of a request, in order.
+
+    `mentions=False` is for all requests but replies and pushes: LINE takes no mention there.
+    """
+    if not isinstance(messages, list) or not 1 <= len(messages) <= MOST_MESSAGES:
+        return [Finding(f"Size must be between 1 and {MOST_MESSAGES}", "messages")]
+    found: Found = []
+    try:
+        values.items(_union("Message"), 1, MOST_MESSAGES)(messages, found)
+    except RecursionError:
+        found.append(Finding("Is nested too deeply"))
+    if not mentions:
+        _no_mentions(messages, found)
+    for one in found:
+        one.below("messages")
+    return found
+
+
+def _no_mentions(messages: list[Any], found: Found) -> None:
+    for place, message in enumerate(messages):
+        given = message.get("substitution") if isinstance(message, dict) else None
+        for name, one in (given if isinstance(given, dict) else {}).items():
+            if isinstance(one, dict) and one.get("type") == "mention":
+                where = f"[{place}].substitution.{name}"
+                found.append(Finding("Mentions can't be used in this API", where))
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(Path(__file__).with_name("schema.json").read_text("utf-8"))
+    return schema
+
+
+@cache
+def _union(name: str, place: Place | None = None) -> Check:
+    """The check of an object whose kind is told by its `type`."""
+    kinds: Mapping[str, str] = _schema()["unions"][name]
+    told = f"Must be one of the following values: [{', '.join(kinds)}]"
+
+    def check(value: Any, found: Found) -> None:
+        if not isinstance(value, dict):
+            found.append(Finding("Must be an object"))
+            return
+        kind = value.get("type")
+        if kind is None or kind == "":
+            found.append(Finding(values.EMPTY, "type"))
+        elif not isinstance(kind, str) or kind not in kinds:
+            found.append(Finding(told, "type", is_unknown=isinstance(kind, str)))
+        else:
+            if place is not None:
+                _stands(value, place, found)
+            _object(kinds[kind])(value, found)
+
+    return check
+
+
+def _stands(action: dict[str, Any], place: Place, found: Found) -> None:
+    if action["type"] not in place.kinds:
+        found.append(Finding("This action can't be used here", "type"))
+    elif action.get("label") is not None:
+        before = len(found)
+        values.visible(place.label, int(place.is_required))(action["label"], found)
+        for one in found[before:]:
+            one.below("label")
+    elif place.is_required:
+        found.append(Finding(values.EMPTY, "label"))
+    scheme, colon, _ = str(action.get("uri", "")).partition(":")
+    if colon and place.schemes and scheme.lower() not in place.schemes:
+        found.append(Finding(f"Must have the scheme {' or '.join(place.schemes)}", "uri"))
+
+
+@cache
+def _object(name: str) -> Check:
+    """The check of an object: its properties one by one, then its rule."""
+    schema = _schema()["objects"][name]
+    required = sorted({*schema["required"], *REQUIRED.get(name, ())})
+    properties = {one: _property(name, one) for one in schema["properties"]}
+    rule = RULES.get(name)
+
+    def check(value: Any, found: Found) -> None:
+        if not isinstance(value, dict):
+            found.append(Finding("Must be an object"))
+            return
+        before = len(found)
+        missing = [one for one in required if value.get(one) is None]
+        found += (Finding(values.EMPTY, one) for one in missing)
+        for key, one in value.items():
+            if (right := properties.get(key)) is None:
+                found.append(Finding("Is not a known property", str(key), is_unknown=True))
+            elif one is not None:
+                sofar = len(found)
+                right(one, found)
+                if len(found) > sofar:
+                    for finding in found[sofar:]:
+                        finding.below(key)
+        is_right = len(found) == before or all(one.is_unknown for one in found[before:])
+        if rule is not None and is_right:
+            rule(value, found)
+
+    return check
+
+
+def _property(name: str, one: str) -> Check:
+    schema, path = _schema()["objects"][name]["properties"][one], f"{name}.{one}"
+    place = PLACES.get(path) or (IN_FLEX if name.startswith("Flex") else None)
+    if path in VALUES:
+        return VALUES[path]
+    if isinstance(schema, str):
+        return _named(schema, place)
+    if "items" in schema:
+        least, most = COUNTS.get(path, (0, None))
+        return values.items(_named(schema["items"], place), least, most)
+    if "additionalProperties" in schema:
+        return _values_of(_named(schema["additionalProperties"], None))
+    if "enum" in schema:
+        return values.one_of(schema["enum"])
+    if name.startswith("Flex") and one in FLEX_VALUES:
+        return FLEX_VALUES[one]
+    return _plain(schema)
+
+
+def _named(name: str, place: Place | None) -> Check:
+    """The check of an object or union, looked up when it is used: boxes contain boxes."""
+    if name in _schema()["unions"]:
+        where = place if name == "Action" else None
+        return lambda value, found: _union(name, where)(value, found)
+    return lambda value, found: _object(name)(value, found)
+
+
+def _values_of(each: Check) -> Check:
+    def check(value: Any, found: Found) -> None:
+        if not isinstance(value, dict):
+            found.append(Finding("Must be an object"))
+            return
+        for key, one in value.items():
+            before = len(found)
+            each(one, found)
+            for finding in found[before:]:
+                finding.below(key)
+
+    return check
+
+
+def _plain(schema: Mapping[str, Any]) -> Check:
+    """A value of which only the OpenAPI tells something."""
+    kind = schema["type"]
+    if kind == "boolean":
+        return values.boolean
+    if kind in ("integer", "number"):
+        return values.number(-values.MOST, values.MOST, whole=kind == "integer")
+    return values.text(schema.get("maxLength", values.MOST), schema.get("minLength", 0))

@@ -1,0 +1,124 @@
+"""Each message of the table, checked alone, by a bot in a test, and by the simulator over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import requests
+from linebot.v3.webhooks import MessageEvent
+
+import linesim
+from jobworker.errors import WrongMessage
+from linedesk import Bot
+from linedesk.testing import BotTest
+from linemessages import check_messages
+from tests.linemessages.table import RULES, UNKNOWN, Message, Rule, changed, named
+
+ALONE = "messages[0]"
+Refused = Callable[[Message], list[str]]
+
+
+def right_ones() -> Iterator[Message]:
+    for rule in RULES:
+        yield rule.base
+        yield from (changed(rule.base, change) for change in rule.right)
+
+
+def wrong_ones() -> Iterator[tuple[Message, str]]:
+    for rule in RULES:
+        for change in rule.wrong:
+            where = named(change)
+            yield changed(rule.base, change), f"{ALONE}.{where}" if where else ALONE
+
+
+def test_the_table_is_as_long_as_it_says() -> None:
+    assert sum(1 for _ in wrong_ones()) >= 300
+    assert sum(len(rule.right) for rule in RULES) >= 100
+    assert max(len(rule.wrong) for rule in RULES) <= 5
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.at}: {rule.says}"[:80])
+def test_a_rule(rule: Rule) -> None:
+    for change in rule.wrong:
+        where = named(change)
+        found = check_messages([changed(rule.base, change)])
+        wrong = [one.property for one in found if not one.is_unknown]
+        assert (f"{ALONE}.{where}" if where else ALONE) in wrong, change
+    for right in (rule.base, *(changed(rule.base, change) for change in rule.right)):
+        assert check_messages([right]) == []
+
+
+def test_what_this_release_does_not_know_is_no_wrong_message() -> None:
+    for base, change in UNKNOWN:
+        found = check_messages([changed(base, change)])
+        assert found, change
+        assert all(one.is_unknown for one in found), change
+
+
+@pytest.fixture
+def in_a_test() -> Refused:
+    """The properties for which a handler's reply is refused in a BotTest."""
+    bot = Bot()
+    shown: list[Message] = []
+
+    @bot.add(MessageEvent)
+    def answer(event: MessageEvent, talk: object) -> None:
+        talk.reply(shown[-1])  # type: ignore[attr-defined]
+
+    author = BotTest(bot)
+
+    def refused(message: Message) -> list[str]:
+        shown.append(message)
+        try:
+            author.says("U1", "x")
+        except WrongMessage as error:
+            return [one["property"] for one in error.details]
+        return []
+
+    return refused
+
+
+@pytest.fixture
+def at_line() -> Iterator[Refused]:
+    """The properties for which the simulator refuses a push to a group."""
+    with linesim.running(rate_limits=False) as sim, requests.Session() as session:
+        session.trust_env = False
+        session.headers["authorization"] = f"Bearer {sim.token}"
+        group = sim.add_group("家族", [sim.add_user("太郎")])
+
+        def refused(message: Message) -> list[str]:
+            body = {"to": group.chat_id, "messages": [message]}
+            answer = session.post(f"{sim.url}/v2/bot/message/push", json=body, timeout=10)
+            if answer.status_code == 200:
+                return []
+            assert answer.status_code == 400
+            return [one["property"] for one in answer.json()["details"]]
+
+        yield refused
+
+
+@pytest.mark.parametrize("judge", ["in_a_test", "at_line"])
+def test_a_bot_in_a_test_and_the_simulator_refuse_what_line_refuses(
+    judge: str, request: pytest.FixtureRequest
+) -> None:
+    refused: Refused = request.getfixturevalue(judge)
+    assert [where for wrong, where in wrong_ones() if where not in refused(wrong)] == []
+    assert [right for right in right_ones() if refused(right)] == []
+    assert [change for base, change in UNKNOWN if not refused(changed(base, change))] == []
+
+
+def test_a_message_as_deep_as_python_allows_is_refused() -> None:
+    box: Message = {"type": "box", "layout": "vertical", "contents": []}
+    for _ in range(400):
+        box = {"type": "box", "layout": "vertical", "contents": [box]}
+    bubble = {"type": "bubble", "body": box}
+    assert check_messages([{"type": "flex", "altText": "深い", "contents": bubble}])
+
+
+def test_a_mention_is_for_replies_and_pushes() -> None:
+    mention = {"type": "mention", "mentionee": {"type": "user", "userId": "U1"}}
+    message = {"type": "textV2", "text": "{a}さん", "substitution": {"a": mention}}
+    assert check_messages([message]) == []
+    (found,) = check_messages([message], mentions=False)
+    assert found.property == "messages[0].substitution.a"
