@@ -23,7 +23,7 @@ from bench import guard
 from bench.compare import compared
 from bench.report import BenchFailed, Report, table_of, write_json
 
-BENCHES = ("accept", "latency", "handout", "record", "oplog")
+BENCHES = ("accept", "latency", "handout", "record", "oplog", "check")
 """Modules of this package. Each has `add_options(parser)` and `run(options, console)`, which
 returns its reports; the list shows the first line of its docstring.
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from linemessages import values
-from linemessages.finding import Check, Finding, Found
+from linemessages.finding import Check, Finding, Found, put_below
 from linemessages.limits import COUNTS, FLEX_VALUES, REQUIRED, VALUES
 from linemessages.rules import RULES
 
@@ -68,8 +68,7 @@ def check_messages(messages: Any, *, mentions: bool = True) -> Found:
         found.append(Finding("Is nested too deeply"))
     if not mentions:
         _no_mentions(messages, found)
-    for one in found:
-        one.below("messages")
+    put_below("messages", found)
     return found
 
 
@@ -93,6 +92,7 @@ def _union(name: str, place: Place | None = None) -> Check:
     """The check of an object whose kind is told by its `type`."""
     kinds: Mapping[str, str] = _schema()["unions"][name]
     told = f"Must be one of the following values: [{', '.join(kinds)}]"
+    checks = {kind: _named(one, None) for kind, one in kinds.items()}
 
     def check(value: Any, found: Found) -> None:
         if not isinstance(value, dict):
@@ -106,7 +106,7 @@ def _union(name: str, place: Place | None = None) -> Check:
         else:
             if place is not None:
                 _stands(value, place, found)
-            _object(kinds[kind])(value, found)
+            checks[kind](value, found)
 
     return check
 
@@ -117,8 +117,7 @@ def _stands(action: dict[str, Any], place: Place, found: Found) -> None:
     elif action.get("label") is not None:
         before = len(found)
         values.visible(place.label, int(place.is_required))(action["label"], found)
-        for one in found[before:]:
-            one.below("label")
+        put_below("label", found[before:])
     elif place.is_required:
         found.append(Finding(values.EMPTY, "label"))
     scheme, colon, _ = str(action.get("uri", "")).partition(":")
@@ -139,8 +138,9 @@ def _object(name: str) -> Check:
             found.append(Finding("Must be an object"))
             return
         before = len(found)
-        missing = [one for one in required if value.get(one) is None]
-        found += (Finding(values.EMPTY, one) for one in missing)
+        for one in required:
+            if value.get(one) is None:
+                found.append(Finding(values.EMPTY, one))
         for key, one in value.items():
             if (right := properties.get(key)) is None:
                 found.append(Finding("Is not a known property", str(key), is_unknown=True))
@@ -148,8 +148,7 @@ def _object(name: str) -> Check:
                 sofar = len(found)
                 right(one, found)
                 if len(found) > sofar:
-                    for finding in found[sofar:]:
-                        finding.below(key)
+                    put_below(key, found[sofar:])
         is_right = len(found) == before or all(one.is_unknown for one in found[before:])
         if rule is not None and is_right:
             rule(value, found)
@@ -177,11 +176,18 @@ def _property(name: str, one: str) -> Check:
 
 
 def _named(name: str, place: Place | None) -> Check:
-    """The check of an object or union, looked up when it is used: boxes contain boxes."""
-    if name in _schema()["unions"]:
-        where = place if name == "Action" else None
-        return lambda value, found: _union(name, where)(value, found)
-    return lambda value, found: _object(name)(value, found)
+    """The check of an object or union, made when it is first used: boxes contain boxes."""
+    made: Check | None = None
+
+    def check(value: Any, found: Found) -> None:
+        nonlocal made
+        if made is None:
+            is_union = name in _schema()["unions"]
+            where = place if name == "Action" else None
+            made = _union(name, where) if is_union else _object(name)
+        made(value, found)
+
+    return check
 
 
 def _values_of(each: Check) -> Check:
@@ -192,8 +198,7 @@ def _values_of(each: Check) -> Check:
         for key, one in value.items():
             before = len(found)
             each(one, found)
-            for finding in found[before:]:
-                finding.below(key)
+            put_below(key, found[before:])
 
     return check
 

@@ -17,11 +17,6 @@ class Finding:
     """Whether it is a type or field that this release does not know: LINE adds them unannounced
     ("Development guidelines"), so it may be right."""
 
-    def below(self, name: str) -> None:
-        """Put a name before its path: `text` becomes `contents[0].text`."""
-        joint = "." if self.property and not self.property.startswith("[") else ""
-        self.property = f"{name}{joint}{self.property}"
-
     def as_detail(self) -> dict[str, str]:
         """As an entry of LINE's `details`."""
         return {"message": self.message, "property": self.property}
@@ -30,3 +25,10 @@ class Finding:
 Found = list[Finding]
 Check = Callable[[Any, Found], None]
 """Appends what is wrong with a value, with paths that start at the value."""
+
+
+def put_below(name: str, found: Found) -> None:
+    """Put a name before their paths: of `contents[0]`, `text` becomes `contents[0].text`."""
+    for one in found:
+        joint = "." if one.property and not one.property.startswith("[") else ""
+        one.property = f"{name}{joint}{one.property}"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from linemessages.finding import Check, Finding, Found
+from linemessages.finding import Check, Finding, Found, put_below
 from linemessages.text import graphemes, units
 
 EMPTY = "May not be empty"
@@ -134,8 +134,8 @@ def items(each: Check, least: int, most: int | None) -> Check:
         for place, one in enumerate(value):
             before = len(found)
             each(one, found)
-            for finding in found[before:]:
-                finding.below(f"[{place}]")
+            if len(found) > before:
+                put_below(f"[{place}]", found[before:])
 
     return check
 
