@@ -158,7 +158,7 @@ def test_each_folder_can_be_taken_in_at_a_refresh() -> None:
 MOST_LINES = {
     "frontdesk": 2_479,
     "dispatcher": 6_643,
-    "jobworker": 14_476,
+    "jobworker": 14_524,
     "linedesk.store": 3_594,
     "linedesk.runtime": 1_111,
 }
@@ -166,15 +166,16 @@ MOST_LINES = {
 MOST_AROUND = {
     "linedesk.backup": 1_040,
     "linedesk.bots": 468,
-    "linedesk.commands": 1_854,
+    "linedesk.commands": 1_756,
     "linedesk.doctor": 1_376,
-    "linedesk.launch": 1_896,
-    "linedesk.operate": 5_101,
+    "linedesk.launch": 1_901,
+    "linedesk.operate": 5_249,
     "linedesk.page": 2_295,
-    "linedesk.settings": 667,
+    "linedesk.settings": 668,
     "linedesk.setup": 1_657,
-    "linedesk.testing": 895,
-    "linesim": 5_156,
+    "linedesk.testing": 900,
+    "linemessages": 810,
+    "linesim": 5_037,
 }
 # The whole suite, and all English pages.
 MOST_LINES_OF_TESTS = 55_000
