@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import IO, TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command, examples=("check messages.json", "check - --json < messages.json"))
-@click.argument("file", type=click.File(encoding="utf-8"))
+@click.argument("file")
 @json_option
-def check(file: IO[str], as_json: bool) -> Exit:
+def check(file: str, as_json: bool) -> Exit:
     """Check the messages in a JSON file as LINE checks them, without LINE.
 
-    The file has a message, a list of messages, or the body of a request. A finding is `wrong`, or
-    `unknown`: a type or property that this release does not know, and that LINE may have added.
+    FILE, or standard input for -, has a message, a list of messages, or the body of a request. A
+    finding is `wrong`, or `unknown`: a type or property that this release does not know, and that
+    LINE may have added.
 
     Ends with 1 if there are findings.
     """
@@ -31,18 +33,19 @@ def check(file: IO[str], as_json: bool) -> Exit:
 
     found = check_messages(_messages(file))
     rows = [{"finding": _kind(one), **one.as_detail()} for one in found]
-    columns = {
-        name: lambda row, name=name: row[name] for name in ("finding", "property", "message")
-    }
+    columns = {name: itemgetter(name) for name in ("finding", "property", "message")}
     show_rows(rows, columns, nothing="no findings", as_json=as_json)
     return Exit.FAILED if found else Exit.OK
 
 
-def _messages(file: IO[str]) -> Any:
+def _messages(file: str) -> Any:
     try:
-        given = json.load(file)
+        with click.open_file(file, encoding="utf-8") as opened:
+            given = json.load(opened)
+    except OSError as error:
+        raise click.FileError(file, error.strerror) from error
     except ValueError as error:
-        raise click.UsageError(f"{file.name} is not JSON: {error}") from error
+        raise click.UsageError(f"{file} is not JSON: {error}") from error
     return given.get("messages", [given]) if isinstance(given, dict) else given
 
 

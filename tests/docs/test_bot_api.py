@@ -63,7 +63,7 @@ def signature(function: Callable[..., Any]) -> str:
     plain = [
         one.replace(annotation=one.empty) for one in found.parameters.values() if one.name != "self"
     ]
-    if plain and plain[-1].name == "slow_answers":
+    if plain and plain[-1].name == "send_check":
         plain = [one.replace(default=START) if one.name == "start" else one for one in plain]
     return str(found.replace(parameters=plain, return_annotation=found.empty))
 

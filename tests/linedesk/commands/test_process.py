@@ -209,3 +209,23 @@ def test_without_an_up_each_command_says_what_to_do(tmp_path: Path, arguments: l
     ran = linedesk(*arguments, MONGODB_URI="embedded", XDG_STATE_HOME=str(tmp_path))
     assert ran.returncode == Exit.UNAVAILABLE, ran.stderr
     assert "start `linedesk up` with MONGODB_URI=embedded" in ran.stderr
+
+
+def test_check_prints_what_line_would_refuse(tmp_path: Path) -> None:
+    file = tmp_path / "messages.json"
+    bubble = {"type": "flex", "altText": "予定", "contents": {"type": "bubble"}}
+    file.write_text(json.dumps({"to": "U1", "messages": [bubble, {"type": "text", "mood": "a"}]}))
+    ended = linedesk("check", str(file), "--json")
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [(row["finding"], row["property"]) for row in rows] == [
+        ("wrong", "messages[0].contents"),
+        ("wrong", "messages[1].text"),
+        ("unknown", "messages[1].mood"),
+    ]
+    assert ended.returncode == 1
+    file.write_text(json.dumps({"type": "text", "text": "はい"}))
+    ended = linedesk("check", str(file))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "no findings\n")
+    file.write_text("はい")
+    ended = linedesk("check", str(file))
+    assert (ended.returncode, "is not JSON" in ended.stderr) == (2, True)
