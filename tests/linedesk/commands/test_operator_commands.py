@@ -17,9 +17,10 @@ from click.testing import CliRunner, Result
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from linedesk.commands import orders
 from linedesk.commands.tail import told
 from linedesk.launch import main
-from linedesk.operate import acts, following, orders
+from linedesk.operate import acts, following
 from linedesk.operate.following import Came
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
