@@ -25,6 +25,7 @@ from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.pool import Pool
 from dispatcher.pool.saver import Saver
 from jobworker.assembly import BotSettings, BotWorker, LineSettings
+from jobworker.bot.messages import SEND_CHECKS
 from jobworker.bot.talk import Talk
 from jobworker.effects import Send, SendMethod
 from jobworker.handler_retry import RetryLimits
@@ -82,6 +83,7 @@ class Room:
     """The bot's own; None for its defaults."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     masked: Callable[[str], str] = str
+    send_check: str = "on"
     connect: Callable[..., Any] | None = None
     """Where handlers run in worker processes: their broker."""
     stop_seconds: float = 5.0
@@ -112,6 +114,7 @@ class Room:
                 settings=self._settings(),
                 secrets=self.secrets,
                 masked=self.masked,
+                check=SEND_CHECKS[self.send_check],
             ),
             LineSettings(
                 api_base=self.sim.url,

@@ -11,18 +11,10 @@ from linesim import Sim
 from tests.jobworker.worker_harness import SHORT_PAUSES, Rooms
 from tests.waiting import eventually
 
-FLEX = {
-    "type": "flex",
-    "altText": "大きなカード",
-    "contents": {
-        "type": "bubble",
-        "body": {
-            "type": "box",
-            "layout": "vertical",
-            "contents": [{"type": "text", "text": "あ" * 100}] * 105,
-        },
-    },
-}
+LINES = [{"type": "text", "text": "あ" * 100}] * 70
+BUBBLE = {"type": "bubble", "body": {"type": "box", "layout": "vertical", "contents": LINES}}
+# 24 kB, of 30 that LINE takes.
+FLEX = {"type": "flex", "altText": "大きなカード", "contents": BUBBLE}
 
 
 def flex_bot() -> Bot:
@@ -38,14 +30,14 @@ def flex_bot() -> Bot:
 def test_a_conversation_whose_outbox_has_many_bytes_waits_and_others_continue(
     room: Rooms, sim: Sim
 ) -> None:
-    limits = replace(SHORT_PAUSES, most_bytes_per_conversation=200_000)
+    limits = replace(SHORT_PAUSES, most_bytes_per_conversation=130_000)
     desk = room(flex_bot(), send_limits=limits)
     hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
     sim.answer_next("reply", 500, times=1_000)
     for number in range(20):
         desk.says(hanako, str(number))
     box = f"main/{hanako.user_id}"
-    # Beyond 200 kB none of her further events is decided.
+    # Beyond 130 kB none of her further events is decided.
     eventually(lambda: desk.desk.outbox.waits_for_room(box, lambda: None))
     waiting = desk.conversation(hanako.user_id)["outbox"]
     assert len(waiting) < 10

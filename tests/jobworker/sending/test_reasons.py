@@ -38,7 +38,7 @@ def test_a_refused_message_says_why_in_the_call_the_letter_the_story_and_the_log
     database: Database[Any], room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "jobworker")
-    desk = room(saying(""))
+    desk = room(saying(""), send_check="off")
     document = desk.says(sim.add_user("花子"), "?")
     desk.until_quiet()
     (call,) = pushes(database, desk)
