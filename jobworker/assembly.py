@@ -180,6 +180,13 @@ class LineSide:
 
         return MessagingApi(self.sdk.api)
 
+    def members(self, key: str) -> int | None:
+        """Return how many people are in a chat; a handler waits for LINE if it is due."""
+        if self.groups.is_due(key):
+            with self.hosts.api.gate.turn():
+                self.groups.ask(key, key=key)
+        return self.groups.people(key)
+
     def stop(self) -> None:
         """Begin no more calls, and end a download under way."""
         self._stopping.set()
@@ -260,7 +267,11 @@ class BotWorker:
         if workers is not None:
             Metrics(OF_LEADER, registry).ask(workers.figures)
             runner = RemoteRunner(
-                workers, handler_seconds=line.handler_seconds, now=now, masked=handling.masked
+                workers,
+                handler_seconds=line.handler_seconds,
+                now=now,
+                masked=handling.masked,
+                members=side.groups.people,
             )
         self._turns = Turns(
             runner=runner,
@@ -278,6 +289,7 @@ class BotWorker:
                 api=side.messaging_api,
                 content=side.contents.fetch,
                 quota=lambda: side.quota.month,
+                members=side.members,
                 now=now,
                 settings=handling.settings,
                 secrets=handling.secrets,

@@ -12,9 +12,11 @@ runner
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.places import place_of, unused, warn_once
 from jobworker.bot.talk import Talk
 from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import Failure
@@ -49,5 +51,8 @@ class HandlerRunner:
         of a handler that runs on this thread, and WorkerAway if it has to be tried again without a
         failed try.
         """
-        rule.handler(event, talk)
+        # Its return type is None, but a bot without type hints may return a message.
+        handler: Callable[..., object] = rule.handler
+        if (what := unused(handler, handler(event, talk))) is not None:
+            warn_once(what, place_of(handler))
         return None

@@ -20,6 +20,8 @@ FLAG_LETTERS = range(0x1F1E6, 0x1F200)
 TAGS = range(0xE0020, 0xE0080)
 HALF_WIDTH_MARKS = range(0xFF9E, 0xFFA0)
 INVALID = "invalid message"
+# LINE's reference, "quoteToken" of messages to send.
+QUOTING = ("text", "textV2", "sticker")
 
 Message = dict[str, Any]
 
@@ -27,8 +29,9 @@ Message = dict[str, Any]
 def to_messages(*items: Any) -> list[Message]:
     """Return message objects from texts, SDK message objects, LINE's own JSON, or lists of these.
 
-    A text over LINE's limit becomes several messages, cut between visible characters. Raises
-    BotError for none, for more than five in all, and for objects that are no message.
+    A text over LINE's limit becomes several messages, cut between visible characters; so does a
+    text message, unless it has emojis, which have their places in it. Raises BotError for none, for
+    more than five in all, and for objects that are no message.
     """
     messages = [message for item in _flat(items) for message in _one(item)]
     if not messages:
@@ -52,11 +55,82 @@ def _one(item: Any) -> list[Message]:
         if not item:
             raise BotError("an empty text: LINE refuses it", reason=INVALID)
         return [{"type": "text", "text": part} for part in split_text(item)]
+    if isinstance(item, MentionText):
+        return [item.message]
     if hasattr(item, "to_dict") and not isinstance(item, type):
         item = item.to_dict()
     if not isinstance(item, Mapping) or not isinstance(item.get("type"), str):
         raise BotError(f"not a message: {type(item).__name__}", reason=INVALID)
-    return [_as_sent(item)]
+    return _split(_as_sent(item))
+
+
+def _split(message: Message) -> list[Message]:
+    """A text message in parts: the first one quotes, the last one has the quick reply."""
+    text = message.get("text")
+    if message["type"] != "text" or not isinstance(text, str) or "emojis" in message:
+        return [message]
+    parts = [{**message, "text": part} for part in split_text(text)]
+    for name, ones in (("quoteToken", parts[1:]), ("quickReply", parts[:-1])):
+        for one in ones:
+            one.pop(name, None)
+    return parts
+
+
+def quoting(messages: list[Message], token: str | None) -> list[Message]:
+    """Return the messages with the first one that can quote doing so; without a token as they are.
+
+    Raises BotError if none of them can.
+    """
+    if token is None:
+        return messages
+    for number, one in enumerate(messages):
+        if one["type"] in QUOTING:
+            quote = {**one, "quoteToken": token}
+            return [*messages[:number], quote, *messages[number + 1 :]]
+    raise BotError("quote=True needs a text or a sticker", reason=INVALID)
+
+
+class MentionText:
+    """A text with mentions, by `talk.mention(...)` and `+`: LINE's "Text message (v2)"."""
+
+    def __init__(self, *parts: str | tuple[str]) -> None:
+        self._parts = parts
+        """Texts, and the ids of users, each in a tuple."""
+
+    def __add__(self, more: str | MentionText) -> MentionText:
+        if not isinstance(more, str | MentionText):
+            return NotImplemented
+        return MentionText(*self._parts, *_parts_of(more))
+
+    def __radd__(self, before: str) -> MentionText:
+        return MentionText(before, *self._parts) if isinstance(before, str) else NotImplemented
+
+    def __str__(self) -> str:
+        raise BotError("join a mention by +, not in an f-string", reason=INVALID)
+
+    @property
+    def message(self) -> Message:
+        """The message for LINE."""
+        text, people = "", Message()
+        for part in self._parts:
+            if isinstance(part, str):
+                text += part.replace("{", "{{").replace("}", "}}")
+                continue
+            name = f"user{len(people) + 1}"
+            text += f"{{{name}}}"
+            people[name] = {"type": "mention", "mentionee": {"type": "user", "userId": part[0]}}
+        return {"type": "textV2", "text": text, "substitution": people}
+
+
+def mentions(message: Message) -> bool:
+    """Whether the message mentions people: LINE's reference, "Mention object"."""
+    parts = message.get("substitution")
+    values = parts.values() if isinstance(parts, dict) else ()
+    return any(isinstance(one, dict) and one.get("type") == "mention" for one in values)
+
+
+def _parts_of(text: str | MentionText) -> Iterable[str | tuple[str]]:
+    return [text] if isinstance(text, str) else text._parts
 
 
 def _as_sent(item: Mapping[str, Any]) -> Message:

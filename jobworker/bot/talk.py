@@ -14,7 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.bot.gather import answered
-from jobworker.bot.messages import to_messages
+from jobworker.bot.messages import MentionText, mentions, quoting, to_messages
+from jobworker.bot.places import bot_place, warn_once
 from jobworker.bot.timers import Timers, checked_name, checked_state
 from jobworker.effects import Send, SendMethod
 from jobworker.errors import BotError, TalkEnded
@@ -30,7 +31,12 @@ from linedesk.store.documents import Document, key_of, name_of, text_of
 from linedesk.store.limits import MOST_MESSAGES, MOST_USERS
 from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.events import ACCEPT_TIME
+from linedesk.store.records.letters import original_name
 from linedesk.store.timers import STATE_TIMER
+
+# The first letters of the ids of groups and rooms.
+GROUPS = ("C", "R")
+PAID_REPLY = "talk.reply after another send is a push, which the month's quota counts"
 
 
 @dataclass(frozen=True)
@@ -38,13 +44,15 @@ class TalkContext:
     """The services that a talk uses beyond its event.
 
     `load` reads the conversation, `api` returns the SDK's client, `content` fetches a user's
-    content, `quota` returns the rest of the month, `now` returns the time for timers.
+    content, `quota` returns the rest of the month, `members` the number of people in a chat,
+    `now` the time for timers.
     """
 
     load: Callable[[], StoredConversation]
     api: Callable[[], Any]
     content: Callable[..., Any]
     quota: Callable[[], MonthlyQuota] = MonthlyQuota
+    members: Callable[[str], int | None] = lambda key: None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     per_member: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -56,14 +64,18 @@ class Talk:
 
     `raw` is LINE's JSON. `user_id` is the user who caused the event, if LINE names one. `key` is
     the conversation: the group, else the room, else the user. `accepted` is when the webhook
-    arrived.
+    arrived. `event_id` names the event, in a replay as well. `try_number` counts the calls of its
+    handler, from 1; a replay counts on.
     """
 
     def __init__(self, document: Document, around: TalkContext) -> None:
         self.raw: Document = document["event"]
         self.raws = [self.raw]
         """For the worker: all events that the handler gets."""
-        self.event_id = name_of(document)
+        self.name = name_of(document)
+        """For the worker: the document's name, of which a replay has one of its own."""
+        self.event_id = original_name(self.name)
+        self.try_number = 1
         self.channel: str = document["channel"]
         self.key: str = document["key"]
         self.user_id = text_of(self.raw, "source", "userId")
@@ -83,20 +95,30 @@ class Talk:
 
     # Sending.
 
-    def reply(self, *messages: Any) -> None:
+    def reply(self, *messages: Any, quote: bool = False) -> None:
         """Answer the event: free while LINE's reply token is valid, otherwise as a push.
 
         Takes texts, SDK message objects, LINE's JSON, or lists of these; five in all. A reply that
         directly follows another reply is joined to it, since a token can be used once. An event
-        without a token is answered by a push. Raises BotError for messages that LINE would refuse.
+        without a token is answered by a push. With `quote` the first text or sticker quotes the
+        event's message, if LINE lets bots quote it. Raises BotError for messages that LINE would
+        refuse.
         """
-        content = to_messages(*messages)
+        content = self._content(messages, quote=quote)
         if self._joins_last_reply(content):
             self._sends[-1].messages.extend(content)
         elif self.reply_token and not any(send.way is SendMethod.REPLY for send in self._sends):
             self._add(SendMethod.REPLY, self._chat(), content)
         else:
+            if self.reply_token:
+                warn_once(PAID_REPLY, bot_place())
             self._add(SendMethod.PUSH, self._chat(), content)
+
+    def mention(self, user_id: str) -> MentionText:
+        """Return a mention of a group's member, as the beginning of a text or a part of it:
+        `talk.reply(talk.mention(user_id) + " さん、順番です")`. LINE takes it in groups and rooms.
+        """
+        return MentionText((_checked_id(user_id),))
 
     def push(self, *messages: Any, to: str | None = None, until: datetime | None = None) -> None:
         """Send to this conversation, or to another user, group or room; counts to the quota.
@@ -169,6 +191,15 @@ class Talk:
     def display_name(self) -> str | None:
         """The sender's name in LINE; None if unknown."""
         return (self.profile or {}).get("displayName")
+
+    @property
+    def members_count(self) -> int | None:
+        """How many people are in the group or room, without the bot, as the month's quota counts
+        them: LINE's number, asked once a day; None if LINE does not say. 1 in a 1:1 chat.
+
+        The first call of a day waits for LINE on this handler's thread.
+        """
+        return 1 if self.key == self.user_id else self._around.members(self.key)
 
     def forget(self) -> None:
         """Delete the stored personal data of the conversation: profiles, states and data.
@@ -348,6 +379,12 @@ class Talk:
             return False
         return len(self._sends[-1].messages) + len(content) <= MOST_MESSAGES
 
+    def _content(self, messages: Sequence[Any], *, quote: bool) -> list[dict[str, Any]]:
+        """Return the messages of a reply as LINE's JSON."""
+        content = to_messages(*messages)
+        # A message of its own has no token if it cannot be quoted, such as a voice message.
+        return quoting(content, text_of(self.raw, "message", "quoteToken")) if quote else content
+
     def _chat(self) -> str:
         """The conversation's chat: its group, room or user."""
         if key_of(self.raw) is None:
@@ -365,11 +402,14 @@ class Talk:
     ) -> None:
         if self._ended:
             raise TalkEnded("the handler has ended: its talk sends no more messages")
+        if any(map(mentions, messages)) and not (isinstance(to, str) and to[:1] in GROUPS):
+            told = "a mention goes to a group or room only, by reply or push"
+            raise BotError(told, reason="mention outside of a group")
         reply = way is SendMethod.REPLY
         self._sends.append(
             Send(
-                id=f"{self.event_id}/{len(self._sends)}",
-                event_id=self.event_id,
+                id=f"{self.name}/{len(self._sends)}",
+                event_id=self.name,
                 way=way,
                 to=to,
                 messages=messages,

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from jobworker.bot.events import model_of
+from jobworker.bot.places import place_of, unused, warn_once
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.errors import BotError
 from jobworker.handler_retry import Failure
@@ -91,7 +92,7 @@ def job_of(
     is_list: bool,
     limit_seconds: float,
     epoch: int,
-    tries: int,
+    members: int | None,
 ) -> dict[str, Any]:
     """Return the job of a handler with this talk, without an attempt.
 
@@ -104,7 +105,7 @@ def job_of(
         "contract": CONTRACT,
         "epoch": epoch,
         "rule": rule,
-        "try": tries,
+        "try": talk.try_number,
         "limitSeconds": limit_seconds,
         "now": moment_to_json(talk.now),
         "channel": talk.channel,
@@ -118,6 +119,7 @@ def job_of(
         "data": to_json(talk.data),
         "friend": talk.friend,
         "profile": None if profile is None else to_json(profile),
+        "members": members,
         "quota": {"limit": quota.limit, "used": quota.used, "closed": quota.is_closed},
     }
 
@@ -136,7 +138,9 @@ def decide(
     """
     talk, events = talk_of(job, settings, secrets, elapsed)
     before = to_json(talk.data)
-    handler(events if job.message["together"] else events[0], talk)
+    answer = handler(events if job.message["together"] else events[0], talk)
+    if (what := unused(handler, answer)) is not None:
+        warn_once(what, place_of(handler))
     data = to_json(talk.data)
     # MongoDB's refusal would be the handler's fault; it is raised here, with the handler's line.
     checked(talk.decision())
@@ -166,12 +170,14 @@ def talk_of(
         api=_refused,
         content=_refused,
         quota=lambda: MonthlyQuota(quota["limit"], quota["used"], bool(quota["closed"])),
+        members=lambda _: told.get("members"),
         now=lambda: began + timedelta(seconds=elapsed()),
         settings=settings,
         secrets=secrets,
     )
     talk = NotingTalk(document, around)
     talk.reply_token = told["replyToken"]
+    talk.try_number = int(told["try"])
     return talk, [model_of(one) for one in raws]
 
 

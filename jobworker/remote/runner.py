@@ -22,7 +22,9 @@ from jobworker.remote.rules import RemoteHandler
 
 
 class RemoteRunner(HandlerRunner):
-    """The runner of worker processes. `handler_seconds` is HANDLER_LIMIT_SECONDS."""
+    """The runner of worker processes. `handler_seconds` is HANDLER_LIMIT_SECONDS; `members` returns
+    the known number of people in a chat, without a call of LINE.
+    """
 
     def __init__(
         self,
@@ -31,8 +33,10 @@ class RemoteRunner(HandlerRunner):
         handler_seconds: float,
         now: Callable[[], datetime],
         masked: Callable[[str], str] = str,
+        members: Callable[[str], int | None] = lambda key: None,
     ) -> None:
         super().__init__(None)
+        self._members = members
         self._workers = workers
         self._handler_seconds = handler_seconds
         self._now = now
@@ -66,7 +70,7 @@ class RemoteRunner(HandlerRunner):
         attempt = workers.take(
             version=handler.version,
             key=f"{talk.channel}/{talk.key}",
-            event_id=talk.event_id,
+            event_id=talk.name,
             died_with=call.lost_by,
         )
         try:
@@ -78,7 +82,7 @@ class RemoteRunner(HandlerRunner):
                 is_list=isinstance(event, list),
                 limit_seconds=rule.limit or self._handler_seconds,
                 epoch=workers.epoch,
-                tries=call.number,
+                members=self._members(talk.key),
             )
             decision = workers.run(attempt, {**message, "attempt": attempt.id})
         finally:

@@ -45,9 +45,11 @@ from linedesk.store.records.letters import (
     REFUSED,
     REPLAY,
     REPLAYED_AT,
+    TRIES,
     WRITE_REFUSED,
     Cause,
     asks_for_effect,
+    earlier_tries,
 )
 
 Letter = Mapping[str, Any]
@@ -345,7 +347,9 @@ def event_again(letter: Letter, *, name: str, now: datetime) -> Document:
     document: Document = letter["document"]
     event = {part: value for part, value in document["event"].items() if part != "replyToken"}
     first = {"_id": ObjectId(), EVENT_ID: name}
-    return {**document, **first, ACCEPT_TIME: now, "event": event}
+    attempts = letter.get("attempts")
+    tries = earlier_tries(document) + (attempts if isinstance(attempts, int) else 0)
+    return {**document, **first, ACCEPT_TIME: now, "event": event, TRIES: tries}
 
 
 def effect_again(letter: Letter, *, name: str, now: datetime) -> Document:

@@ -11,7 +11,7 @@ from linedesk.store.records.answers import PREFIX
 from linedesk.store.records.timers import RUN_AT
 
 Shown = str | Document
-"""A text message by its text, any other message as LINE's JSON."""
+"""A text message by its text, a mention in it as "@U1"; any other message as LINE's JSON."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Sent:
     @property
     def shown(self) -> list[Shown]:
         """The messages, texts as texts."""
-        return [one["text"] if one.get("type") == "text" else one for one in self.messages]
+        return [_text_of(one) or one for one in self.messages]
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,17 @@ class Waiting:
         every = row["every"]
         told = f"{every['at']} {every['tz']}" if every else None
         return cls(row["name"], row[RUN_AT].astimezone(UTC), told, row["data"])
+
+
+def _text_of(message: Document) -> str | None:
+    """The text that a user sees; None for other messages, and with emojis of LINE's."""
+    if message.get("type") != "textV2":
+        return message["text"] if message.get("type") == "text" else None
+    parts = message.get("substitution") or {}
+    if any(one.get("type") != "mention" for one in parts.values()):
+        return None
+    shown = {name: f"@{one['mentionee'].get('userId', 'all')}" for name, one in parts.items()}
+    return str(message["text"]).format(**shown)
 
 
 def answer_data_in(message: Document) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -44,6 +45,7 @@ class TurnClass(IntEnum):
         return self.name.lower()
 
 
+NAMED_MESSAGE = re.compile(r"messages\[(\d{1,4})\]")
 # The number of details of a refusal on one line.
 MOST_DETAILS_TOLD: Final = 3
 
@@ -71,6 +73,17 @@ class LineReason:
 
     def to_document(self) -> dict[str, Any]:
         return {"message": self.message, "details": [dict(one) for one in self.details]}
+
+    def about(self, messages: range) -> LineReason:
+        """The reason for these of the call's messages, counted from 0; whole if none is named."""
+        own = []
+        for one in self.details:
+            found = NAMED_MESSAGE.match(one.get("property", ""))
+            if found is not None and int(found[1]) in messages:
+                rest = one["property"][found.end() :]
+                place = f"messages[{int(found[1]) - messages.start}]{rest}"
+                own.append({**one, "property": place})
+        return LineReason(self.message, own) if own else self
 
     @property
     def words(self) -> str:

@@ -21,6 +21,8 @@ LAST_AT: Final = "lastAt"
 REPLAYED_AT: Final = "replayedAt"
 EXPIRES_AT: Final = "expiresAt"
 """When MongoDB removes it; set a week ahead."""
+TRIES: Final = "tries"
+"""In a replay of an event: how many times its handler was called before."""
 CARRIED_OUT: Final = "carriedOut"
 """The number of the last replay that was decided."""
 
@@ -108,6 +110,22 @@ def under_replay(document: Mapping[str, Any]) -> Document | None:
         return None
     place = {part: document[part] for part in ("channel", "key")}
     return {"_id": id_, **place, "replays": {"$gte": int(number)}}
+
+
+def earlier_tries(document: Mapping[str, Any]) -> int:
+    """How many times the event's handler was called before this replay of it."""
+    tries = document.get(TRIES)
+    return tries if isinstance(tries, int) else 0
+
+
+def original_name(name: str) -> str:
+    """The name of the event that is replayed under this one; the name itself if it is no replay."""
+    while name.startswith(f"{REPLAY}:"):
+        first, _, number = name.removeprefix(f"{REPLAY}:").rpartition(":")
+        if not first or not NUMBER.fullmatch(number):
+            break
+        name = first
+    return name
 
 
 def number_of(document: Mapping[str, Any]) -> int:
