@@ -267,11 +267,7 @@ class BotWorker:
         if workers is not None:
             Metrics(OF_LEADER, registry).ask(workers.figures)
             runner = RemoteRunner(
-                workers,
-                handler_seconds=line.handler_seconds,
-                now=now,
-                masked=handling.masked,
-                members=side.groups.people,
+                workers, handler_seconds=line.handler_seconds, now=now, masked=handling.masked
             )
         self._turns = Turns(
             runner=runner,
@@ -289,7 +285,8 @@ class BotWorker:
                 api=side.messaging_api,
                 content=side.contents.fetch,
                 quota=lambda: side.quota.month,
-                members=side.members,
+                # A job must not wait for a number that its handler may not want.
+                members=side.members if workers is None else side.groups.people,
                 now=now,
                 settings=handling.settings,
                 secrets=handling.secrets,

@@ -22,7 +22,7 @@ from jobworker.handler_retry import Failure
 from jobworker.handler_runner import HandlerRunner
 from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision, StoredConversation, checked
-from jobworker.record.edits import editable_id, edited_at, is_edit, newest, with_text_of
+from jobworker.record.edits import editable_id, edited_at, is_edit, newest
 from jobworker.record.waiting_answers import fetched
 from jobworker.runs import UNHEARD, JobMemo
 from linedesk.store.documents import Document, name_of, text_of
@@ -89,28 +89,23 @@ def _tap(case: Case) -> Decided | None:
 
 def _edited(case: Case) -> Decided | None:
     """A text gets that of its newest edit; an edit that is older than a handled one is dropped."""
-    job, memo = case.job, case.memo
-    id_ = editable_id(job.document)
-    if id_ is None or memo.gathered:
+    job, edits = case.job, case.memo.edits
+    id_, at = editable_id(job.document), edited_at(job.document)
+    if id_ is None or case.memo.gathered:
         return None
-    handled = -1
     # LINE's reference, "Edit event": there are none in 1:1 chats, which need not be read.
     if is_edit(job.document) or text_of(job.document, "event", "source", "type") != "user":
-        memo.edits.before = case.load().edits
-        handled = memo.edits.before.get(id_, -1)
-    at = edited_at(job.document)
-    # A replay may bring the newest one again.
-    is_first = under_replay(job.document) is None
-    if is_edit(job.document) and handled >= at + (not is_first):
-        return Decided(NOTHING, UNHEARD)
-    edit = newest(job.behind(), id_, after=max(at, handled, memo.edits.times.get(id_, 0)))
-    if edit is None and handled > at:
+        edits.before = case.load().edits
+    handled = edits.before.get(id_, -1)
+    if is_edit(job.document):
+        # A replay may bring the newest one again.
+        if handled > at or (handled == at and under_replay(job.document) is None):
+            return Decided(NOTHING, UNHEARD)
+        edits.times.setdefault(id_, at)
+    elif handled > at and (edit := case.edit_of(job.document)) is not None:
         # The message comes after its edit.
-        edit = case.edit_of(job.document)
-    if edit is not None:
-        job.document = with_text_of(job.document, edit)
-    if edit is not None or is_edit(job.document):
-        memo.edits.times[id_] = max(at, handled, edited_at(edit) if edit is not None else 0)
+        job.document, edits.times[id_] = _with_text_of(job.document, edit), edited_at(edit)
+    job.document = _newest(case, job.document)
     return None
 
 
@@ -170,13 +165,21 @@ def _gather(case: Case) -> Wait | Decided | None:
 
 
 def _newest(case: Case, document: Document) -> Document:
-    """A gathered text with its newest edit."""
-    id_ = editable_id(document)
-    edit = id_ and newest(case.job.behind(), id_, after=edited_at(document))
-    if not id_ or not edit:
+    """A document with the text of the newest edit that waits, which counts as handled with it."""
+    times, id_ = case.memo.edits.times, editable_id(document)
+    if id_ is None:
         return document
-    case.memo.edits.times[id_] = edited_at(edit)
-    return with_text_of(document, edit)
+    after = max(edited_at(document), times.get(id_, 0))
+    edit = newest(case.job.behind(), id_, after=after)
+    if edit is None:
+        return document
+    times[id_] = edited_at(edit)
+    return _with_text_of(document, edit)
+
+
+def _with_text_of(document: Document, edit: Document) -> Document:
+    """A copy with the edit's message; the event, its time and its reply token stay."""
+    return {**document, "event": {**document["event"], "message": edit["event"]["message"]}}
 
 
 def _belongs(case: Case, rule: Rule, document: Document) -> bool:

@@ -12,11 +12,10 @@ runner
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
-from jobworker.bot.places import place_of, unused, warn_once
+from jobworker.bot.places import run
 from jobworker.bot.talk import Talk
 from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import Failure
@@ -51,8 +50,5 @@ class HandlerRunner:
         of a handler that runs on this thread, and WorkerAway if it has to be tried again without a
         failed try.
         """
-        # Its return type is None, but a bot without type hints may return a message.
-        handler: Callable[..., object] = rule.handler
-        if (what := unused(handler, handler(event, talk))) is not None:
-            warn_once(what, place_of(handler))
+        run(rule.handler, event, talk)
         return None

@@ -55,8 +55,6 @@ def _one(item: Any) -> list[Message]:
         if not item:
             raise BotError("an empty text: LINE refuses it", reason=INVALID)
         return [{"type": "text", "text": part} for part in split_text(item)]
-    if isinstance(item, MentionText):
-        return [item.message]
     if hasattr(item, "to_dict") and not isinstance(item, type):
         item = item.to_dict()
     if not isinstance(item, Mapping) or not isinstance(item.get("type"), str):
@@ -76,43 +74,34 @@ def _split(message: Message) -> list[Message]:
     return parts
 
 
-def quoting(messages: list[Message], token: str | None) -> list[Message]:
-    """Return the messages with the first one that can quote doing so; without a token as they are.
-
-    Raises BotError if none of them can.
-    """
-    if token is None:
-        return messages
-    for number, one in enumerate(messages):
-        if one["type"] in QUOTING:
-            quote = {**one, "quoteToken": token}
-            return [*messages[:number], quote, *messages[number + 1 :]]
-    raise BotError("quote=True needs a text or a sticker", reason=INVALID)
+def quote(messages: Iterable[Message], token: str) -> None:
+    """Let the first of the messages that can quote do so. Raises BotError if none can."""
+    found = next((one for one in messages if one["type"] in QUOTING), None)
+    if found is None:
+        raise BotError("quote=True needs a text or a sticker", reason=INVALID)
+    found["quoteToken"] = token
 
 
 class MentionText:
     """A text with mentions, by `talk.mention(...)` and `+`: LINE's "Text message (v2)"."""
 
     def __init__(self, *parts: str | tuple[str]) -> None:
-        self._parts = parts
+        self.parts = parts
         """Texts, and the ids of users, each in a tuple."""
 
     def __add__(self, more: str | MentionText) -> MentionText:
-        if not isinstance(more, str | MentionText):
-            return NotImplemented
-        return MentionText(*self._parts, *_parts_of(more))
+        return MentionText(*self.parts, *([more] if isinstance(more, str) else more.parts))
 
     def __radd__(self, before: str) -> MentionText:
-        return MentionText(before, *self._parts) if isinstance(before, str) else NotImplemented
+        return MentionText(before, *self.parts)
 
     def __str__(self) -> str:
         raise BotError("join a mention by +, not in an f-string", reason=INVALID)
 
-    @property
-    def message(self) -> Message:
+    def to_dict(self) -> Message:
         """The message for LINE."""
         text, people = "", Message()
-        for part in self._parts:
+        for part in self.parts:
             if isinstance(part, str):
                 text += part.replace("{", "{{").replace("}", "}}")
                 continue
@@ -127,10 +116,6 @@ def mentions(message: Message) -> bool:
     parts = message.get("substitution")
     values = parts.values() if isinstance(parts, dict) else ()
     return any(isinstance(one, dict) and one.get("type") == "mention" for one in values)
-
-
-def _parts_of(text: str | MentionText) -> Iterable[str | tuple[str]]:
-    return [text] if isinstance(text, str) else text._parts
 
 
 def _as_sent(item: Mapping[str, Any]) -> Message:

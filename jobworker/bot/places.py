@@ -1,4 +1,4 @@
-"""Where the bot's own code stands, for its author: handlers and calls by file and line."""
+"""Warnings for a bot's author, each once with its file and line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from jobworker.latest import Latest
 from linedesk.runtime import PACKAGES
 
 log = logging.getLogger(__name__)
-
 _warned = Latest[tuple[str, str], bool](1_000)
 
 
@@ -23,13 +22,12 @@ def place_of(handler: Callable[..., object]) -> str:
 
 
 def bot_place() -> str:
-    """Return the line of the bot that is calling linedesk; "-" if none is."""
+    """Return the bot's line that calls linedesk; "-" where linedesk repeats a worker's decision."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
         if package in sys.stdlib_module_names:
-            # A thread of the dispatcher's, which repeats what a worker process decided.
-            return "-"
+            break
         if package not in PACKAGES:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
@@ -44,16 +42,19 @@ def warn_once(what: str, place: str) -> None:
 
 
 def unused(handler: Callable[..., object], answer: object) -> str | None:
-    """Return what is wrong with the value that a handler returned; None for None.
-
-    A coroutine is closed, since nothing awaits it.
-    """
+    """Return what is wrong with a handler's returned value; None for None. Closes a coroutine."""
     if answer is None:
         return None
-    name = getattr(handler, "__qualname__", type(handler).__name__)
+    what = "a value, which has no effect"
     if inspect.iscoroutine(answer):
         answer.close()
-        return f"the handler {name} returns a coroutine, which does not run"
-    if isinstance(answer, str | Mapping) or hasattr(answer, "to_dict"):
-        return f"the handler {name} returns a message, which is not sent: use talk.reply"
-    return f"the handler {name} returns a value, which has no effect"
+        what = "a coroutine, which does not run"
+    elif isinstance(answer, str | Mapping) or hasattr(answer, "to_dict"):
+        what = "a message, which is not sent: use talk.reply"
+    return f"the handler {getattr(handler, '__qualname__', handler)} returns {what}"
+
+
+def run(handler: Callable[..., object], event: object, talk: object) -> None:
+    """Run a handler; a value that it returns is a warning in the log."""
+    if (what := unused(handler, handler(event, talk))) is not None:
+        warn_once(what, place_of(handler))

@@ -14,7 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.bot.gather import answered
-from jobworker.bot.messages import MentionText, mentions, quoting, to_messages
+from jobworker.bot.messages import MentionText, mentions, to_messages
+from jobworker.bot.messages import quote as quote_in
 from jobworker.bot.places import bot_place, warn_once
 from jobworker.bot.timers import Timers, checked_name, checked_state
 from jobworker.effects import Send, SendMethod
@@ -104,7 +105,7 @@ class Talk:
         event's message, if LINE lets bots quote it. Raises BotError for messages that LINE would
         refuse.
         """
-        content = self._content(messages, quote=quote)
+        content = self._content(self._chat(), messages, quote=quote)
         if self._joins_last_reply(content):
             self._sends[-1].messages.extend(content)
         elif self.reply_token and not any(send.way is SendMethod.REPLY for send in self._sends):
@@ -127,9 +128,10 @@ class Talk:
         letter with the cause `expired`. Raises BotError.
         """
         recipient = self._chat() if to is None else _checked_id(to)
+        content = self._content(recipient, messages)
         if until is not None and until.tzinfo is None:
             raise BotError("until has no time zone", reason="invalid moment")
-        self._add(SendMethod.PUSH, recipient, to_messages(*messages), until=until)
+        self._add(SendMethod.PUSH, recipient, content, until=until)
 
     def multicast(self, to: Sequence[str], *messages: Any) -> None:
         """Send the same to up to 500 users in one call; counts to the quota for each."""
@@ -137,7 +139,7 @@ class Talk:
         if not 1 <= len(users) <= MOST_USERS:
             told = f"{len(users)} users in one multicast, LINE takes 1 to {MOST_USERS}"
             raise BotError(told, reason="too many users or none")
-        self._add(SendMethod.MULTICAST, users, to_messages(*messages))
+        self._add(SendMethod.MULTICAST, users, self._content("", messages))
 
     # The conversation.
 
@@ -379,11 +381,19 @@ class Talk:
             return False
         return len(self._sends[-1].messages) + len(content) <= MOST_MESSAGES
 
-    def _content(self, messages: Sequence[Any], *, quote: bool) -> list[dict[str, Any]]:
-        """Return the messages of a reply as LINE's JSON."""
+    def _content(
+        self, to: str, messages: Sequence[Any], *, quote: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return messages to this chat as LINE's JSON; "" for several users."""
         content = to_messages(*messages)
-        # A message of its own has no token if it cannot be quoted, such as a voice message.
-        return quoting(content, text_of(self.raw, "message", "quoteToken")) if quote else content
+        if any(map(mentions, content)) and to[:1] not in GROUPS:
+            told = "a mention goes to a group or room only, by reply or push"
+            raise BotError(told, reason="mention outside of a group")
+        # LINE sends none with what cannot be quoted, such as a voice message.
+        token = text_of(self.raw, "message", "quoteToken")
+        if quote and token is not None:
+            quote_in(content, token)
+        return content
 
     def _chat(self) -> str:
         """The conversation's chat: its group, room or user."""
@@ -402,9 +412,6 @@ class Talk:
     ) -> None:
         if self._ended:
             raise TalkEnded("the handler has ended: its talk sends no more messages")
-        if any(map(mentions, messages)) and not (isinstance(to, str) and to[:1] in GROUPS):
-            told = "a mention goes to a group or room only, by reply or push"
-            raise BotError(told, reason="mention outside of a group")
         reply = way is SendMethod.REPLY
         self._sends.append(
             Send(

@@ -31,7 +31,7 @@ class NotingTalk(Talk):
         self.actions: list[Action] = []
 
     def reply(self, *messages: Any, quote: bool = False) -> None:
-        content = self._content(messages, quote=quote)
+        content = self._content(self._chat(), messages, quote=quote)
         super().reply(*content)
         self._note("reply", messages=content)
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from jobworker.bot.events import model_of
-from jobworker.bot.places import place_of, unused, warn_once
+from jobworker.bot.places import run
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.errors import BotError
 from jobworker.handler_retry import Failure
@@ -92,7 +92,6 @@ def job_of(
     is_list: bool,
     limit_seconds: float,
     epoch: int,
-    members: int | None,
 ) -> dict[str, Any]:
     """Return the job of a handler with this talk, without an attempt.
 
@@ -119,7 +118,7 @@ def job_of(
         "data": to_json(talk.data),
         "friend": talk.friend,
         "profile": None if profile is None else to_json(profile),
-        "members": members,
+        "members": talk.members_count,
         "quota": {"limit": quota.limit, "used": quota.used, "closed": quota.is_closed},
     }
 
@@ -138,9 +137,7 @@ def decide(
     """
     talk, events = talk_of(job, settings, secrets, elapsed)
     before = to_json(talk.data)
-    answer = handler(events if job.message["together"] else events[0], talk)
-    if (what := unused(handler, answer)) is not None:
-        warn_once(what, place_of(handler))
+    run(handler, events if job.message["together"] else events[0], talk)
     data = to_json(talk.data)
     # MongoDB's refusal would be the handler's fault; it is raised here, with the handler's line.
     checked(talk.decision())

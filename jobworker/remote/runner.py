@@ -22,9 +22,7 @@ from jobworker.remote.rules import RemoteHandler
 
 
 class RemoteRunner(HandlerRunner):
-    """The runner of worker processes. `handler_seconds` is HANDLER_LIMIT_SECONDS; `members` returns
-    the known number of people in a chat, without a call of LINE.
-    """
+    """The runner of worker processes. `handler_seconds` is HANDLER_LIMIT_SECONDS."""
 
     def __init__(
         self,
@@ -33,10 +31,8 @@ class RemoteRunner(HandlerRunner):
         handler_seconds: float,
         now: Callable[[], datetime],
         masked: Callable[[str], str] = str,
-        members: Callable[[str], int | None] = lambda key: None,
     ) -> None:
         super().__init__(None)
-        self._members = members
         self._workers = workers
         self._handler_seconds = handler_seconds
         self._now = now
@@ -82,7 +78,6 @@ class RemoteRunner(HandlerRunner):
                 is_list=isinstance(event, list),
                 limit_seconds=rule.limit or self._handler_seconds,
                 epoch=workers.epoch,
-                members=self._members(talk.key),
             )
             decision = workers.run(attempt, {**message, "attempt": attempt.id})
         finally:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from itertools import accumulate
 
 from jobworker.effects import Call, Send, SendMethod
 from jobworker.errors import LineError, NotSendable, NotSent
@@ -113,7 +112,7 @@ class CallOutcome:
     narrower: bool = False
     """Whether the next call has to carry fewer, since LINE does not name the refused one."""
     causes: Mapping[str, Cause] = field(default_factory=dict)
-    """Of `refused`, where LINE has a reason for each; `cause` of the others."""
+    """Of each of several sends; `cause` of the others."""
     cause: Cause = NOT_GIVEN_UP
     """Of a DEAD call, and QUOTA of one that is tried again for it."""
     wait_seconds: float | None = None
@@ -164,13 +163,11 @@ def judge(
         # The send is correct; the breaker keeps it at the gate.
         return _again(tried, definite=True, wait_seconds=0)
     named = tried.members_with(named_in(answer, "messages"))
-    causes = {
-        place: _cause(answer, range(end - count, end))
-        for place, count, end in zip(
-            tried.call.members, tried.messages, accumulate(tried.messages), strict=False
-        )
-        if place in named
-    }
+    causes, end = {}, 0
+    # A batch has no number of messages for each of its members: they have the same ones.
+    for place, count in zip(tried.call.members, tried.messages, strict=False):
+        end += count
+        causes[place] = _cause(answer, range(end - count, end))
     return replace(_refused(tried, _cause(answer), named), causes=causes)
 
 

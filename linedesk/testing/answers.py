@@ -76,13 +76,11 @@ class Waiting:
 
 
 def _text_of(message: Document) -> str | None:
-    """The text that a user sees; None for other messages, and with emojis of LINE's."""
+    """The text that a user sees, mentions as "@U1"; None for other messages."""
     if message.get("type") != "textV2":
         return message["text"] if message.get("type") == "text" else None
-    parts = message.get("substitution") or {}
-    if any(one.get("type") != "mention" for one in parts.values()):
-        return None
-    shown = {name: f"@{one['mentionee'].get('userId', 'all')}" for name, one in parts.items()}
+    parts = (message.get("substitution") or {}).items()
+    shown = {name: f"@{one.get('mentionee', {}).get('userId', 'all')}" for name, one in parts}
     return str(message["text"]).format(**shown)
 
 

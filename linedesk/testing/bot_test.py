@@ -16,7 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,7 +50,7 @@ from linedesk.store.records.timers import RUN_AT
 from linedesk.store.records.waits import Why
 from linedesk.store.redaction import message_id_of
 from linedesk.store.timers import STATE_TIMER, Daily, make_timer_document
-from linedesk.testing.actions import PICKER, action_of, actions_in, picked
+from linedesk.testing.actions import action_of, picked
 from linedesk.testing.answers import Answers, Sent, Shown, Waiting, answer_data_in
 from linedesk.testing.memory import Memory, as_stored
 
@@ -192,50 +192,45 @@ class BotTest:
     def taps(
         self, user: str, label: str | None = None, *, menu: Any = None, group: str | None = None
     ) -> Answers:
-        """A user taps what has this label in the chat's last messages: a quick reply, a button of a
-        template or Flex Message, an area of an imagemap; or in the rich menu `menu`, as LINE's JSON
-        or the SDK's object. What only opens something is no event.
-
-        Without a label it is the last button for a slow answer (SLOW_ANSWERS=button).
+        """A user taps what has this label in the chat's last messages, or in the rich menu `menu`
+        (LINE's JSON or the SDK's object); what only opens something is no event. Without a label it
+        is the last button for a slow answer (SLOW_ANSWERS=button).
         """
         if label is None:
-            return self._taps_for_answer(user, group)
-        action = self._action(label, user, menu, group)
-        kind = action["type"]
-        if kind in ("message", "postback"):
-            if kind == "message":
+            data = filter(None, map(answer_data_in, reversed(self._shown(user, group))))
+            if (found := next(data, None)) is None:
+                raise ValueError(f"no button for a slow answer was shown to {group or user}")
+            return self.presses(user, found, group=group)
+        action = action_of(label, self._shown(user, group, menu))
+        match action["type"]:
+            case "message":
                 return self.says(user, action["text"], group=group)
-            return self.presses(user, action["data"], group=group)
-        if kind == "richmenuswitch":
-            params = {"newRichMenuAliasId": action["richMenuAliasId"], "status": "SUCCESS"}
-            return self.presses(user, action["data"], params=params, group=group)
-        if kind == PICKER:
-            raise ValueError(f"{label!r} is a picker: use picks_date")
-        if kind not in ("uri", "clipboard"):
-            raise ValueError(f"{label!r} lets the user send something: use image or location")
-        return self._noted(())
+            case "postback":
+                return self.presses(user, action["data"], group=group)
+            case "richmenuswitch":
+                params = {"newRichMenuAliasId": action["richMenuAliasId"], "status": "SUCCESS"}
+                return self.presses(user, action["data"], params=params, group=group)
+            case "uri" | "clipboard":
+                return self._noted(())
+        raise ValueError(f"{label!r} lets the user choose: use picks_date, image or location")
 
     def picks_date(
         self,
         user: str,
-        moment: date | time | str,
+        moment: str,
         label: str | None = None,
         *,
         menu: Any = None,
         group: str | None = None,
     ) -> Answers:
-        """A user picks a date, a time, or both, as the picker's mode is, in the picker with this
-        label; without one in the last picker.
+        """A user picks "2027-01-31", "09:30" or "2027-01-31T09:30" in the last picker, or in the
+        one with this label.
         """
-        action = self._action(label, user, menu, group)
-        if action["type"] != PICKER:
-            raise ValueError(f"{label!r} is no picker: use taps")
+        action = action_of(label, self._shown(user, group, menu))
         return self.presses(user, action["data"], params=picked(action, moment), group=group)
 
     def sends_mention(self, user: str, text: str, *, group: str) -> Answers:
-        """A member writes a text with mentions: "@bot" is the bot, "@all" everyone, and "@U2" the
-        user U2.
-        """
+        """A member writes a text with mentions: "@bot", "@all", or "@U2" of the user U2."""
         found = [_mentionee(text, one) for one in re.finditer(r"@(\w+)", text)]
         if not found:
             raise ValueError("the text mentions no one: '@bot こんにちは'")
@@ -251,32 +246,6 @@ class BotTest:
         # Later than the message and its last edit, although no time passes in between.
         at = int(self._now.timestamp() * 1000) + next(self._numbers)
         return self._happens(EDIT, user, group, message=message, timestamp=at)
-
-    def _taps_for_answer(self, user: str, group: str | None) -> Answers:
-        data = [
-            found for one in self._shown(user, group) if (found := answer_data_in(one)) is not None
-        ]
-        if not data:
-            raise ValueError(f"no button for a slow answer was shown to {group or user}")
-        return self.presses(user, data[-1], group=group)
-
-    def _action(self, label: str | None, user: str, menu: Any, group: str | None) -> Document:
-        """The action with this label, or the last picker, in the chat or in the rich menu."""
-        shown = self._shown(user, group)
-        if menu is not None:
-            shown = [menu.to_dict() if hasattr(menu, "to_dict") else menu]
-        if label is not None:
-            return action_of(label, shown)
-        pickers = [one for one in actions_in(shown) if one["type"] == PICKER]
-        if not pickers:
-            raise ValueError(f"no picker was shown to {group or user}")
-        return pickers[-1]
-
-    def _shown(self, user: str, group: str | None) -> list[Document]:
-        """The messages that the bot has sent to a chat."""
-        chat = group or user
-        sent = (one for one in self._sent if chat in (one.to, *one.to))
-        return [message for one in sent for message in one.messages]
 
     def follows(self, user: str, *, unblocked: bool = False) -> Answers:
         """A user adds the bot as a friend, or unblocks it."""
@@ -476,6 +445,13 @@ class BotTest:
         self._memory.end_old_answers(self._now - KEPT_FOR)
         return self._noted((*self._put(as_stored(document)), *self._fire_until(self._now)))
 
+    def _shown(self, user: str, group: str | None, menu: Any = None) -> list[Document]:
+        """The messages that the bot has sent to a chat, or only a rich menu."""
+        if menu is not None:
+            return [menu.to_dict() if hasattr(menu, "to_dict") else menu]
+        sent = (one for one in self._sent if (group or user) in (one.to, *one.to))
+        return [message for one in sent for message in one.messages]
+
     def _media(
         self, kind: str, user: str, data: bytes, name: str, group: str | None, **more: Any
     ) -> Answers:
@@ -606,7 +582,6 @@ class BotTest:
 
     def _call(self, memo: JobMemo, rule: Rule, event: Any, talk: Talk) -> None:
         memo.run.handler_seconds, self._takes = self._takes, 0.0
-        # Its return type is None, but a bot without type hints may return a message.
         handler: Callable[..., object] = rule.handler
         _require_in_time(handler, memo.run.handler_seconds, rule.limit)
         # Files without a name are deleted when the handler ends.
@@ -703,11 +678,9 @@ def _require_in_time(handler: Callable[..., object], seconds: float, limit: floa
     """Fail a test in which a handler takes longer than its limit."""
     most = HANDLER_LIMIT_SECONDS if limit is None else limit
     if seconds > most:
-        name = getattr(handler, "__qualname__", handler)
         raise KitError(
-            f"the handler {name} takes {seconds:g} s and its limit is {most:g} s: in production it "
-            f"is abandoned then and tried again. Give it limit={seconds:g} (`bot.add`), or let it "
-            f"take less"
+            f"the handler at {place_of(handler)} takes {seconds:g} s and its limit is {most:g} s: "
+            f"in production it is abandoned and tried again. Give it limit={seconds:g} in bot.add"
         )
 
 

@@ -30,6 +30,7 @@ REPLAY = "replay"
 """The prefix of a replay's eventId, `replay:<letter>:<n>`, and the type of an effect's replay."""
 # A letter has fewer than a million replays.
 NUMBER = re.compile("[1-9][0-9]{0,5}")
+REPLAYED = re.compile(f"{REPLAY}:(.+):{NUMBER.pattern}", re.DOTALL)
 REFUSED = "refused: "
 """The prefix of the cause of a letter whose document requested an effect without a valid letter."""
 MOST_COUNTED = 10_000
@@ -120,11 +121,8 @@ def earlier_tries(document: Mapping[str, Any]) -> int:
 
 def original_name(name: str) -> str:
     """The name of the event that is replayed under this one; the name itself if it is no replay."""
-    while name.startswith(f"{REPLAY}:"):
-        first, _, number = name.removeprefix(f"{REPLAY}:").rpartition(":")
-        if not first or not NUMBER.fullmatch(number):
-            break
-        name = first
+    while (found := REPLAYED.fullmatch(name)) is not None:
+        name = found[1]
     return name
 
 
