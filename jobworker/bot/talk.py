@@ -73,9 +73,9 @@ class Talk:
         self.raw: Document = document["event"]
         self.raws = [self.raw]
         """For the worker: all events that the handler gets."""
-        self.name = name_of(document)
+        self.document_name = name_of(document)
         """For the worker: the document's name, of which a replay has one of its own."""
-        self.event_id = original_name(self.name)
+        self.event_id = original_name(self.document_name)
         self.try_number = 1
         self.channel: str = document["channel"]
         self.key: str = document["key"]
@@ -415,8 +415,8 @@ class Talk:
         reply = way is SendMethod.REPLY
         self._sends.append(
             Send(
-                id=f"{self.name}/{len(self._sends)}",
-                event_id=self.name,
+                id=f"{self.document_name}/{len(self._sends)}",
+                event_id=self.document_name,
                 way=way,
                 to=to,
                 messages=messages,

@@ -66,7 +66,7 @@ class RemoteRunner(HandlerRunner):
         attempt = workers.take(
             version=handler.version,
             key=f"{talk.channel}/{talk.key}",
-            event_id=talk.name,
+            event_id=talk.document_name,
             died_with=call.lost_by,
         )
         try:
