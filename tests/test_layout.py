@@ -157,7 +157,7 @@ def test_each_folder_can_be_taken_in_at_a_refresh() -> None:
 MOST_LINES = {
     "frontdesk": 2_479,
     "dispatcher": 6_648,
-    "jobworker": 14_811,
+    "jobworker": 14_810,
     "linedesk.store": 3_625,
     "linedesk.runtime": 1_111,
 }
@@ -172,7 +172,7 @@ MOST_AROUND = {
     "linedesk.page": 2_295,
     "linedesk.settings": 667,
     "linedesk.setup": 1_657,
-    "linedesk.testing": 1_048,
+    "linedesk.testing": 1_049,
     "linesim": 5_156,
 }
 # The whole suite, and all English pages.

@@ -74,7 +74,7 @@ def _split(message: Message) -> list[Message]:
     return parts
 
 
-def quote(messages: Iterable[Message], token: str) -> None:
+def add_quote(messages: Iterable[Message], token: str) -> None:
     """Let the first of the messages that can quote do so. Raises BotError if none can."""
     found = next((one for one in messages if one["type"] in QUOTING), None)
     if found is None:

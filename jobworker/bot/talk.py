@@ -14,8 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.bot.gather import answered
-from jobworker.bot.messages import MentionText, mentions, to_messages
-from jobworker.bot.messages import quote as quote_in
+from jobworker.bot.messages import MentionText, add_quote, mentions, to_messages
 from jobworker.bot.places import bot_place, warn_once
 from jobworker.bot.timers import Timers, checked_name, checked_state
 from jobworker.effects import Send, SendMethod
@@ -392,7 +391,7 @@ class Talk:
         # LINE sends none with what cannot be quoted, such as a voice message.
         token = text_of(self.raw, "message", "quoteToken")
         if quote and token is not None:
-            quote_in(content, token)
+            add_quote(content, token)
         return content
 
     def _chat(self) -> str:

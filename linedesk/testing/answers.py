@@ -76,11 +76,12 @@ class Waiting:
 
 
 def _text_of(message: Document) -> str | None:
-    """The text that a user sees, mentions as "@U1"; None for other messages."""
+    """The text that a user sees, without LINE's emojis; None for other messages."""
     if message.get("type") != "textV2":
         return message["text"] if message.get("type") == "text" else None
     parts = (message.get("substitution") or {}).items()
-    shown = {name: f"@{one.get('mentionee', {}).get('userId', 'all')}" for name, one in parts}
+    people = {name: one.get("mentionee") for name, one in parts}
+    shown = {name: f"@{one.get('userId', 'all')}" if one else "" for name, one in people.items()}
     return str(message["text"]).format(**shown)
 
 
