@@ -62,10 +62,10 @@ from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.letters import (
     NO_LETTER,
     NO_ROW,
+    TRIES,
     WRITE_REFUSED,
     Cause,
     asks_for_effect,
-    earlier_tries,
     under_replay,
 )
 from linedesk.store.records.waits import Why, reason
@@ -378,7 +378,7 @@ class Turn:
             number=memo.failed_tries + 1,
             lost_by=memo.lost_by,
         )
-        talk.try_number = call.number + earlier_tries(self._document)
+        talk.try_number = call.number + self._document.get(TRIES, 0)
         end_animation = self._turns.animate(self._document, call)
         run.handler_began = time.monotonic()
         runner = self._turns.runner

@@ -49,7 +49,6 @@ from linedesk.store.records.letters import (
     WRITE_REFUSED,
     Cause,
     asks_for_effect,
-    earlier_tries,
 )
 
 Letter = Mapping[str, Any]
@@ -347,8 +346,7 @@ def event_again(letter: Letter, *, name: str, now: datetime) -> Document:
     document: Document = letter["document"]
     event = {part: value for part, value in document["event"].items() if part != "replyToken"}
     first = {"_id": ObjectId(), EVENT_ID: name}
-    attempts = letter.get("attempts")
-    tries = earlier_tries(document) + (attempts if isinstance(attempts, int) else 0)
+    tries = document.get(TRIES, 0) + (letter.get("attempts") or 0)
     return {**document, **first, ACCEPT_TIME: now, "event": event, TRIES: tries}
 
 

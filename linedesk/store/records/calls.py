@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -45,7 +44,6 @@ class TurnClass(IntEnum):
         return self.name.lower()
 
 
-NAMED_MESSAGE = re.compile(r"messages\[(\d{1,4})\]")
 # The number of details of a refusal on one line.
 MOST_DETAILS_TOLD: Final = 3
 
@@ -77,12 +75,10 @@ class LineReason:
     def about(self, messages: range) -> LineReason:
         """The reason for these of the call's messages, counted from 0; whole if none is named."""
         own = []
-        for one in self.details:
-            found = NAMED_MESSAGE.match(one.get("property", ""))
-            if found is not None and int(found[1]) in messages:
-                rest = one["property"][found.end() :]
-                place = f"messages[{int(found[1]) - messages.start}]{rest}"
-                own.append({**one, "property": place})
+        for number, name in enumerate(f"messages[{one}]" for one in messages):
+            named = [one for one in self.details if one.get("property", "").startswith(name)]
+            place = f"messages[{number}]"
+            own += [{**one, "property": place + one["property"][len(name) :]} for one in named]
         return LineReason(self.message, own) if own else self
 
     @property

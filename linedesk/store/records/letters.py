@@ -113,12 +113,6 @@ def under_replay(document: Mapping[str, Any]) -> Document | None:
     return {"_id": id_, **place, "replays": {"$gte": int(number)}}
 
 
-def earlier_tries(document: Mapping[str, Any]) -> int:
-    """How many times the event's handler was called before this replay of it."""
-    tries = document.get(TRIES)
-    return tries if isinstance(tries, int) else 0
-
-
 def original_name(name: str) -> str:
     """The name of the event that is replayed under this one; the name itself if it is no replay."""
     while (found := REPLAYED.fullmatch(name)) is not None:

@@ -165,7 +165,7 @@ def test_one_that_raises_is_tried_again_and_then_given_up(room: Rooms, sim: Sim)
     assert texts(sim, user) == ["lost"]
 
 
-def test_groups_have_mentions_quotes_edits_and_their_size(
+def test_groups_have_mentions_quotes_and_their_size(
     room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobworker.bot.places._warned", {})
