@@ -183,6 +183,13 @@ class LineSide:
 
         return MessagingApi(self.sdk.api)
 
+    def members(self, key: str) -> int | None:
+        """Return how many people are in a chat; a handler waits for LINE if it is due."""
+        if self.groups.is_due(key):
+            with self.hosts.api.gate.turn():
+                self.groups.ask(key, key=key)
+        return self.groups.people(key)
+
     def stop(self) -> None:
         """Begin no more calls, and end a download under way."""
         self._stopping.set()
@@ -281,6 +288,8 @@ class BotWorker:
                 api=side.messaging_api,
                 content=side.contents.fetch,
                 quota=lambda: side.quota.month,
+                # A job must not wait for a number that its handler may not want.
+                members=side.members if workers is None else side.groups.people,
                 now=now,
                 settings=handling.settings,
                 secrets=handling.secrets,

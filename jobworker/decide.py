@@ -22,9 +22,11 @@ from jobworker.handler_retry import Failure
 from jobworker.handler_runner import HandlerRunner
 from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision, StoredConversation, checked
+from jobworker.record.edits import editable_id, edited_at, is_edit, newest
 from jobworker.record.waiting_answers import fetched
 from jobworker.runs import UNHEARD, JobMemo
-from linedesk.store.documents import Document, name_of
+from linedesk.store.documents import Document, name_of, text_of
+from linedesk.store.records.letters import under_replay
 from linedesk.store.records.waits import Why
 from linedesk.store.redaction import message_id_of, unsent_id_of
 
@@ -51,6 +53,8 @@ class Case:
     """The conversation as stored."""
     taken_back: Callable[[Document], bool]
     """Whether a document's message was taken back by its sender."""
+    edit_of: Callable[[Document], Document | None]
+    """The newest stored edit of a document's message."""
     call: Callable[[Rule, Any, Talk], Failure | None]
     """Calls the handler."""
     handler_seconds: float
@@ -81,6 +85,28 @@ def _tap(case: Case) -> Decided | None:
     """A tap on the button of a slow answer is decided without a handler."""
     decision = fetched(case.job.document, case.load, now=case.now)
     return None if decision is None else Decided(decision)
+
+
+def _edited(case: Case) -> Decided | None:
+    """A text gets that of its newest edit; an edit that is older than a handled one is dropped."""
+    job, edits = case.job, case.memo.edits
+    id_, at = editable_id(job.document), edited_at(job.document)
+    if id_ is None or case.memo.gathered:
+        return None
+    # LINE's reference, "Edit event": there are none in 1:1 chats, which need not be read.
+    if is_edit(job.document) or text_of(job.document, "event", "source", "type") != "user":
+        edits.before = case.load().edits
+    handled = edits.before.get(id_, -1)
+    if is_edit(job.document):
+        # A replay may bring the newest one again.
+        if handled > at or (handled == at and under_replay(job.document) is None):
+            return Decided(NOTHING, UNHEARD)
+        edits.times.setdefault(id_, at)
+    elif handled > at and (edit := case.edit_of(job.document)) is not None:
+        # The message comes after its edit.
+        job.document, edits.times[id_] = _with_text_of(job.document, edit), edited_at(edit)
+    job.document = _newest(case, job.document)
+    return None
 
 
 def _find_rule(case: Case) -> None:
@@ -132,9 +158,28 @@ def _gather(case: Case) -> Wait | Decided | None:
             if found.wait_seconds > 0:
                 return Wait.because(Why.GATHERING, found.wait_seconds)
             along = following.documents[: found.count]
-        memo.gathered = (job.document, *along[: job.take_along(len(along))])
+        along = along[: job.take_along(len(along))]
+        memo.gathered = (job.document, *(_newest(case, one) for one in along))
     memo.heard = _heard(case)
     return None if memo.heard else Decided(NOTHING, UNHEARD)
+
+
+def _newest(case: Case, document: Document) -> Document:
+    """A document with the text of the newest edit that waits, which counts as handled with it."""
+    times, id_ = case.memo.edits.times, editable_id(document)
+    if id_ is None:
+        return document
+    after = max(edited_at(document), times.get(id_, 0))
+    edit = newest(case.job.behind(), id_, after=after)
+    if edit is None:
+        return document
+    times[id_] = edited_at(edit)
+    return _with_text_of(document, edit)
+
+
+def _with_text_of(document: Document, edit: Document) -> Document:
+    """A copy with the edit's message; the event, its time and its reply token stay."""
+    return {**document, "event": {**document["event"], "message": edit["event"]["message"]}}
 
 
 def _belongs(case: Case, rule: Rule, document: Document) -> bool:
@@ -185,6 +230,7 @@ def _handle(case: Case) -> Decided | Failure:
 
 STAGES: Sequence[Callable[[Case], Decided | Failure | Wait | None]] = (
     _tap,
+    _edited,
     _find_rule,
     _profile,
     _slow_place,

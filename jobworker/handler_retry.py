@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from dispatcher.conversations.mailbox import GiveUp
+from jobworker.bot.places import is_bots
 from jobworker.effects import of_event
 from jobworker.errors import BotError, PermanentError, TransientError
 from jobworker.record.conversations import Decision
@@ -38,12 +36,6 @@ class RetryLimits:
 
 
 LIMITS = RetryLimits()
-# The files of Python, of installed packages, and of ours.
-NOT_THE_BOTS = re.compile(
-    rf"^(?:{re.escape(sysconfig.get_path('stdlib'))}"
-    rf"|{re.escape(str(Path(__file__).parents[1]))}/(?:dispatcher|jobworker|linedesk|linemessages)/)"
-    "|/(?:site|dist)-packages/"
-)
 
 
 @dataclass(frozen=True)
@@ -117,5 +109,5 @@ def _place(error: BaseException) -> str:
     quote a user.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if not NOT_THE_BOTS.search(one.filename)]
+    own = [one for one in frames if is_bots(one.filename)]
     return f"{(own or frames)[-1].filename}:{(own or frames)[-1].lineno}" if frames else "-"

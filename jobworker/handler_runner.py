@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.places import run
 from jobworker.bot.talk import Talk
 from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import Failure
@@ -49,5 +50,5 @@ class HandlerRunner:
         of a handler that runs on this thread, and WorkerAway if it has to be tried again without a
         failed try.
         """
-        rule.handler(event, talk)
+        run(rule.handler, event, talk)
         return None

@@ -20,6 +20,7 @@ from jobworker.bot.gather import Gathering
 from jobworker.handler_context import HandlerContext
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Decision, Recording
+from jobworker.record.edits import HandledEdits
 from jobworker.row_log import RowLog
 from jobworker.sending.button import OfferedButton
 from linedesk.store.documents import Document, name_of
@@ -79,6 +80,8 @@ class JobMemo:
     """The state of its gathering, if its handler gets several messages."""
     gathered: Sequence[Document] = ()
     """The messages that are decided together, its own first; empty until they are known."""
+    edits: HandledEdits = field(default_factory=HandledEdits)
+    """Of the messages that the handler gets."""
     heard: Sequence[Document] = ()
     """Those of them that the handler gets: the others were taken back."""
     found_applied: frozenset[str] = frozenset()
@@ -116,6 +119,7 @@ class JobMemo:
         """Decide the event alone; the messages gathered with it are gathered again behind it."""
         if self.gathered:
             job.take_along(0)
+            self.edits.times.clear()
         self.gathered, self.heard, self.gathering = (), (), None
 
     @property

@@ -62,6 +62,7 @@ from linedesk.store.records.events import ACCEPT_TIME
 from linedesk.store.records.letters import (
     NO_LETTER,
     NO_ROW,
+    TRIES,
     WRITE_REFUSED,
     Cause,
     asks_for_effect,
@@ -176,11 +177,15 @@ class Turn:
         self.run = job.memo.run = JobRun()
         self.name = name_of(job.document)
         self._job = job
-        self._document = job.document
         self._memo: JobMemo = job.memo
         self._id = conversation_id(job.document)
         self._turns = turns
         self._load = partial(turns.conversations.load, job.document)
+
+    @property
+    def _document(self) -> Document:
+        """The job's document; an edit that waits behind it replaces its text."""
+        return self._job.document
 
     def result(self) -> JobResult | Wait:
         """Return how the turn ends. Raises Abandoned, Replaced, AccessRefused."""
@@ -313,6 +318,7 @@ class Turn:
             make_talk=self._talk,
             load=self._load,
             taken_back=self._turns.unsends.ends,
+            edit_of=self._turns.unsends.edit_of,
             call=self._call,
             handler_seconds=self._turns.handler_seconds,
         )
@@ -372,6 +378,7 @@ class Turn:
             number=memo.failed_tries + 1,
             lost_by=memo.lost_by,
         )
+        talk.try_number = call.number + self._document.get(TRIES, 0)
         end_animation = self._turns.animate(self._document, call)
         run.handler_began = time.monotonic()
         runner = self._turns.runner
@@ -440,7 +447,7 @@ class Turn:
 
     def _commit(self) -> JobResult | Wait:
         memo, turns, document = self._memo, self._turns, self._document
-        decision = self._named(self._by_its_button())
+        decision = memo.edits.noted(self._named(self._by_its_button()))
         # A handler that has sent by itself must at least not send again.
         if decision.is_empty and not memo.has_sent:
             return self._finish(self.run.outcome)

@@ -19,6 +19,7 @@ from dispatcher.commit.committer import Change, Committer
 from dispatcher.conversations.conversations import MOST_UNSENT, Conversations
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.dead_letters import DeadLetters
+from jobworker.record.edits import edited_at, newest
 from jobworker.record.record import unrecorded
 from linedesk.store.client import durable
 from linedesk.store.documents import (
@@ -107,6 +108,14 @@ class Unsends:
         self._empty_copy(document)
         log.info("message was unsent, no handler runs event_id=%s", name_of(document))
         return True
+
+    def edit_of(self, document: Document) -> Document | None:
+        """Return the newest edit in recvq of the document's message, which came before it."""
+        message_id = message_id_of(document)
+        place = {name: document[name] for name in ("channel", "key")}
+        with translated():
+            found = self._recvq.find({"event.message.id": message_id, **place})
+            return newest(found, str(message_id), after=edited_at(document))
 
     def _carry_out(self, document: Document, message_id: str) -> None:
         """Note it first, so that no later copy is missed; then empty the existing ones."""

@@ -57,7 +57,7 @@ IN_FLEX = Place(40, schemes=())
 def check_messages(messages: Any, *, mentions: bool = True) -> Found:
     """Return what LINE would refuse in the `messages` of a request, in order.
 
-    `mentions=False` is for all requests but replies and pushes: LINE takes no mention there.
+    `mentions=False` is for all but replies and pushes to groups and rooms: LINE takes none there.
     """
     if not isinstance(messages, list) or not 1 <= len(messages) <= MOST_MESSAGES:
         return [Finding(f"Size must be between 1 and {MOST_MESSAGES}", "messages")]
@@ -78,7 +78,7 @@ def _no_mentions(messages: list[Any], found: Found) -> None:
         for name, one in (given if isinstance(given, dict) else {}).items():
             if isinstance(one, dict) and one.get("type") == "mention":
                 where = f"[{place}].substitution.{name}"
-                found.append(Finding("Mentions can't be used in this API", where))
+                found.append(Finding("Mentions can't be used here", where))
 
 
 @cache

@@ -12,6 +12,7 @@ from linebot.v3.webhooks import Event, MessageContent, MessageEvent, PostbackEve
 
 from jobworker.bot.events import TimerEvent, is_event, model_of
 from jobworker.bot.gather import MOST_SECONDS, MOST_TOGETHER, Gather
+from jobworker.bot.places import place_of
 from jobworker.bot.timers import checked_name, checked_state
 from jobworker.errors import BotError, NoTimerHandler
 from linedesk.store.documents import Document, text_of
@@ -287,10 +288,17 @@ def _check_seconds(seconds: object, where: str, most: float) -> None:
 def _check_handler(handler: object) -> None:
     if not callable(handler):
         raise BotError(f"a handler is a function, not {handler!r:.80}")
+    name, place = getattr(handler, "__qualname__", handler), place_of(handler)
     others = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
     if any(is_one(handler) for is_one in others):
-        name = getattr(handler, "__qualname__", handler)
-        raise BotError(f"{name} is a coroutine or generator: make it a plain function")
+        raise BotError(f"{name} is a coroutine or generator: make it a plain function ({place})")
+    try:
+        inspect.signature(handler).bind(None, None)
+    except TypeError as error:
+        raise BotError(f"{name} does not take (event, talk): {error} ({place})") from error
+    except ValueError:
+        # A function in C, of which Python knows no arguments.
+        return
 
 
 def _each(one_or_more: Any) -> Sequence[Any]:

@@ -20,6 +20,8 @@ TEXT_UNITS = 5_000
 
 INVALID = "invalid message"
 PLACE = re.compile(r"\[\d+\]")
+# LINE's reference, "quoteToken" of messages to send.
+QUOTING = ("text", "textV2", "sticker")
 
 Message = dict[str, Any]
 MessageCheck = Callable[..., None]
@@ -29,8 +31,9 @@ MessageCheck = Callable[..., None]
 def to_messages(*items: Any) -> list[Message]:
     """Return message objects from texts, SDK message objects, LINE's own JSON, or lists of these.
 
-    A text over LINE's limit becomes several messages, cut between visible characters. Raises
-    BotError for none, for more than five in all, and for objects that are no message.
+    A text over LINE's limit becomes several messages, cut between visible characters; so does a
+    text message, unless it has emojis, which have their places in it. Raises BotError for none, for
+    more than five in all, and for objects that are no message.
     """
     messages = [message for item in _flat(items) for message in _one(item)]
     if not messages:
@@ -56,7 +59,56 @@ def _one(item: Any) -> list[Message]:
         item = item.to_dict()
     if not isinstance(item, Mapping):
         raise BotError(f"not a message: {type(item).__name__}", reason=INVALID)
-    return [_as_sent(item)]
+    return _split(_as_sent(item))
+
+
+def _split(message: Message) -> list[Message]:
+    """A text message in parts: the first one quotes, the last one has the quick reply."""
+    text = message.get("text")
+    if message.get("type") != "text" or not isinstance(text, str) or "emojis" in message:
+        return [message]
+    parts = [{**message, "text": part} for part in split_text(text)]
+    for name, ones in (("quoteToken", parts[1:]), ("quickReply", parts[:-1])):
+        for one in ones:
+            one.pop(name, None)
+    return parts
+
+
+def add_quote(messages: Iterable[Message], token: str) -> None:
+    """Let the first of the messages that can quote do so. Raises BotError if none can."""
+    found = next((one for one in messages if one.get("type") in QUOTING), None)
+    if found is None:
+        raise BotError("quote=True needs a text or a sticker", reason=INVALID)
+    found["quoteToken"] = token
+
+
+class MentionText:
+    """A text with mentions, by `talk.mention(...)` and `+`: LINE's "Text message (v2)"."""
+
+    def __init__(self, *parts: str | tuple[str]) -> None:
+        self.parts = parts
+        """Texts, and the ids of users, each in a tuple."""
+
+    def __add__(self, more: str | MentionText) -> MentionText:
+        return MentionText(*self.parts, *([more] if isinstance(more, str) else more.parts))
+
+    def __radd__(self, before: str) -> MentionText:
+        return MentionText(before, *self.parts)
+
+    def __str__(self) -> str:
+        raise BotError("join a mention by +, not in an f-string", reason=INVALID)
+
+    def to_dict(self) -> Message:
+        """The message for LINE."""
+        text, people = "", Message()
+        for part in self.parts:
+            if isinstance(part, str):
+                text += part.replace("{", "{{").replace("}", "}}")
+                continue
+            name = f"user{len(people) + 1}"
+            text += f"{{{name}}}"
+            people[name] = {"type": "mention", "mentionee": {"type": "user", "userId": part[0]}}
+        return {"type": "textV2", "text": text, "substitution": people}
 
 
 def _as_sent(item: Mapping[str, Any]) -> Message:

@@ -14,7 +14,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobworker.bot.gather import answered
-from jobworker.bot.messages import MessageCheck, refuse_wrong, to_messages
+from jobworker.bot.messages import (
+    MentionText,
+    MessageCheck,
+    add_quote,
+    refuse_wrong,
+    to_messages,
+)
+from jobworker.bot.places import bot_place, warn_once
 from jobworker.bot.timers import Timers, checked_name, checked_state
 from jobworker.effects import Send, SendMethod
 from jobworker.errors import BotError, TalkEnded
@@ -30,7 +37,12 @@ from linedesk.store.documents import Document, key_of, name_of, text_of
 from linedesk.store.limits import MOST_MESSAGES, MOST_USERS
 from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.events import ACCEPT_TIME
+from linedesk.store.records.letters import original_name
 from linedesk.store.timers import STATE_TIMER
+
+# The first letters of the ids of groups and rooms.
+GROUPS = ("C", "R")
+PAID_REPLY = "talk.reply after another send is a push, which the month's quota counts"
 
 
 @dataclass(frozen=True)
@@ -38,14 +50,15 @@ class TalkContext:
     """The services that a talk uses beyond its event.
 
     `load` reads the conversation, `api` returns the SDK's client, `content` fetches a user's
-    content, `quota` returns the rest of the month, `now` returns the time for timers, `check`
-    refuses messages that LINE would refuse.
+    content, `quota` returns the rest of the month, `members` the number of people in a chat,
+    `now` the time for timers; `check` refuses messages that LINE would refuse.
     """
 
     load: Callable[[], StoredConversation]
     api: Callable[[], Any]
     content: Callable[..., Any]
     quota: Callable[[], MonthlyQuota] = MonthlyQuota
+    members: Callable[[str], int | None] = lambda key: None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     check: MessageCheck = refuse_wrong
     per_member: bool = False
@@ -58,14 +71,18 @@ class Talk:
 
     `raw` is LINE's JSON. `user_id` is the user who caused the event, if LINE names one. `key` is
     the conversation: the group, else the room, else the user. `accepted` is when the webhook
-    arrived.
+    arrived. `event_id` names the event, in a replay as well. `try_number` counts the calls of its
+    handler, from 1; a replay counts on.
     """
 
     def __init__(self, document: Document, around: TalkContext) -> None:
         self.raw: Document = document["event"]
         self.raws = [self.raw]
         """For the worker: all events that the handler gets."""
-        self.event_id = name_of(document)
+        self.document_name = name_of(document)
+        """For the worker: the document's name, of which a replay has one of its own."""
+        self.event_id = original_name(self.document_name)
+        self.try_number = 1
         self.channel: str = document["channel"]
         self.key: str = document["key"]
         self.user_id = text_of(self.raw, "source", "userId")
@@ -85,21 +102,30 @@ class Talk:
 
     # Sending.
 
-    def reply(self, *messages: Any) -> None:
+    def reply(self, *messages: Any, quote: bool = False) -> None:
         """Answer the event: free while LINE's reply token is valid, otherwise as a push.
 
         Takes texts, SDK message objects, LINE's JSON, or lists of these; five in all. A reply that
         directly follows another reply is joined to it, since a token can be used once. An event
-        without a token is answered by a push. Raises WrongMessage for messages that LINE would
-        refuse.
+        without a token is answered by a push. With `quote` the first text or sticker quotes the
+        event's message, if LINE lets bots quote it. Raises WrongMessage for messages that LINE
+        would refuse.
         """
-        content = self._checked(messages)
+        content = self._content(self._chat(), messages, quote=quote)
         if self._joins_last_reply(content):
             self._sends[-1].messages.extend(content)
         elif self.reply_token and not any(send.way is SendMethod.REPLY for send in self._sends):
             self._add(SendMethod.REPLY, self._chat(), content)
         else:
+            if self.reply_token:
+                warn_once(PAID_REPLY, bot_place())
             self._add(SendMethod.PUSH, self._chat(), content)
+
+    def mention(self, user_id: str) -> MentionText:
+        """Return a mention of a group's member, as the beginning of a text or a part of it:
+        `talk.reply(talk.mention(user_id) + " さん、順番です")`. LINE takes it in groups and rooms.
+        """
+        return MentionText((_checked_id(user_id),))
 
     def push(self, *messages: Any, to: str | None = None, until: datetime | None = None) -> None:
         """Send to this conversation, or to another user, group or room; counts to the quota.
@@ -108,9 +134,10 @@ class Talk:
         letter with the cause `expired`. Raises BotError.
         """
         recipient = self._chat() if to is None else _checked_id(to)
+        content = self._content(recipient, messages)
         if until is not None and until.tzinfo is None:
             raise BotError("until has no time zone", reason="invalid moment")
-        self._add(SendMethod.PUSH, recipient, self._checked(messages), until=until)
+        self._add(SendMethod.PUSH, recipient, content, until=until)
 
     def multicast(self, to: Sequence[str], *messages: Any) -> None:
         """Send the same to up to 500 users in one call; counts to the quota for each."""
@@ -118,7 +145,7 @@ class Talk:
         if not 1 <= len(users) <= MOST_USERS:
             told = f"{len(users)} users in one multicast, LINE takes 1 to {MOST_USERS}"
             raise BotError(told, reason="too many users or none")
-        self._add(SendMethod.MULTICAST, users, self._checked(messages, mentions=False))
+        self._add(SendMethod.MULTICAST, users, self._content("", messages))
 
     # The conversation.
 
@@ -172,6 +199,15 @@ class Talk:
     def display_name(self) -> str | None:
         """The sender's name in LINE; None if unknown."""
         return (self.profile or {}).get("displayName")
+
+    @property
+    def members_count(self) -> int | None:
+        """How many people are in the group or room, without the bot, as the month's quota counts
+        them: LINE's number, asked once a day; None if LINE does not say. 1 in a 1:1 chat.
+
+        The first call of a day waits for LINE on this handler's thread.
+        """
+        return 1 if self.key == self.user_id else self._around.members(self.key)
 
     def forget(self) -> None:
         """Delete the stored personal data of the conversation: profiles, states and data.
@@ -346,15 +382,23 @@ class Talk:
             self._before = self._conversation.fields()
         return self._conversation
 
-    def _checked(self, messages: Sequence[Any], *, mentions: bool = True) -> list[dict[str, Any]]:
-        content = to_messages(*messages)
-        self._around.check(content, mentions=mentions)
-        return content
-
     def _joins_last_reply(self, content: list[dict[str, Any]]) -> bool:
         if self._ended or not self._sends or self._sends[-1].way is not SendMethod.REPLY:
             return False
         return len(self._sends[-1].messages) + len(content) <= MOST_MESSAGES
+
+    def _content(
+        self, to: str, messages: Sequence[Any], *, quote: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return messages to this chat as LINE's JSON; "" for several users."""
+        content = to_messages(*messages)
+        # LINE's reference, "Mention object": a reply or a push, to a group or room.
+        self._around.check(content, mentions=to[:1] in GROUPS)
+        # LINE sends none with what cannot be quoted, such as a voice message.
+        token = text_of(self.raw, "message", "quoteToken")
+        if quote and token is not None:
+            add_quote(content, token)
+        return content
 
     def _chat(self) -> str:
         """The conversation's chat: its group, room or user."""
@@ -376,8 +420,8 @@ class Talk:
         reply = way is SendMethod.REPLY
         self._sends.append(
             Send(
-                id=f"{self.event_id}/{len(self._sends)}",
-                event_id=self.event_id,
+                id=f"{self.document_name}/{len(self._sends)}",
+                event_id=self.document_name,
                 way=way,
                 to=to,
                 messages=messages,

@@ -29,6 +29,7 @@ from linedesk.store.documents import CONVERSATIONS, Document, conversation_id, n
 from linedesk.store.errors import StoreUnavailable, WriteRefused, translated
 from linedesk.store.limits import MOST_LEVELS, nests_deeper
 from linedesk.store.records.answers import ANSWERS
+from linedesk.store.records.conversations import EDITS
 from linedesk.store.records.effects import (
     CALL,
     OUTBOX_PAIRS,
@@ -69,8 +70,11 @@ class StoredConversation:
     answers: Mapping[str, Any] = field(default_factory=dict)
     """Answers that wait for a tap, or did (`linedesk.store.records.answers`)."""
 
+    edits: Mapping[str, int] = field(default_factory=dict)
+    """See `jobworker.record.edits`."""
+
     FIELDS = ("profile", "friend", "state", "until", "data", "members", "states")
-    FOR_DECISIONS = (*FIELDS, ANSWERS)
+    FOR_DECISIONS = (*FIELDS, ANSWERS, EDITS)
     """The fields on which a decision may depend, besides `n`."""
 
     @classmethod
@@ -84,6 +88,7 @@ class StoredConversation:
             applied=found.get("applied", ()),
             unsent=found.get("unsent", ()),
             answers=found.get(ANSWERS) or {},
+            edits=found.get(EDITS) or {},
             **known,
         )
 

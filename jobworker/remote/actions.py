@@ -30,8 +30,8 @@ class NotingTalk(Talk):
         super().__init__(document, around)
         self.actions: list[Action] = []
 
-    def reply(self, *messages: Any) -> None:
-        content = to_messages(*messages)
+    def reply(self, *messages: Any, quote: bool = False) -> None:
+        content = self._content(self._chat(), messages, quote=quote)
         super().reply(*content)
         self._note("reply", messages=content)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from jobworker.bot.events import model_of
 from jobworker.bot.messages import MessageCheck
+from jobworker.bot.places import run
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.errors import BotError
 from jobworker.handler_retry import Failure
@@ -92,7 +93,6 @@ def job_of(
     is_list: bool,
     limit_seconds: float,
     epoch: int,
-    tries: int,
 ) -> dict[str, Any]:
     """Return the job of a handler with this talk, without an attempt.
 
@@ -105,7 +105,7 @@ def job_of(
         "contract": CONTRACT,
         "epoch": epoch,
         "rule": rule,
-        "try": tries,
+        "try": talk.try_number,
         "limitSeconds": limit_seconds,
         "now": moment_to_json(talk.now),
         "channel": talk.channel,
@@ -119,6 +119,7 @@ def job_of(
         "data": to_json(talk.data),
         "friend": talk.friend,
         "profile": None if profile is None else to_json(profile),
+        "members": talk.members_count,
         "quota": {"limit": quota.limit, "used": quota.used, "closed": quota.is_closed},
     }
 
@@ -138,7 +139,7 @@ def decide(
     """
     talk, events = talk_of(job, settings, secrets, check, elapsed)
     before = to_json(talk.data)
-    handler(events if job.message["together"] else events[0], talk)
+    run(handler, events if job.message["together"] else events[0], talk)
     data = to_json(talk.data)
     # MongoDB's refusal would be the handler's fault; it is raised here, with the handler's line.
     checked(talk.decision())
@@ -169,6 +170,7 @@ def talk_of(
         api=_refused,
         content=_refused,
         quota=lambda: MonthlyQuota(quota["limit"], quota["used"], bool(quota["closed"])),
+        members=lambda _: told.get("members"),
         now=lambda: began + timedelta(seconds=elapsed()),
         settings=settings,
         secrets=secrets,
@@ -176,6 +178,7 @@ def talk_of(
     )
     talk = NotingTalk(document, around)
     talk.reply_token = told["replyToken"]
+    talk.try_number = int(told["try"])
     return talk, [model_of(one) for one in raws]
 
 

@@ -66,7 +66,7 @@ class RemoteRunner(HandlerRunner):
         attempt = workers.take(
             version=handler.version,
             key=f"{talk.channel}/{talk.key}",
-            event_id=talk.event_id,
+            event_id=talk.document_name,
             died_with=call.lost_by,
         )
         try:
@@ -78,7 +78,6 @@ class RemoteRunner(HandlerRunner):
                 is_list=isinstance(event, list),
                 limit_seconds=rule.limit or self._handler_seconds,
                 epoch=workers.epoch,
-                tries=call.number,
             )
             decision = workers.run(attempt, {**message, "attempt": attempt.id})
         finally:

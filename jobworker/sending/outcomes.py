@@ -135,7 +135,9 @@ class Outcomes:
             self._confirm(box, end, "answer not recorded")
         elif outcome.ending is SendVerdict.DEAD:
             unknown = call if outcome.stands else None
-            self._make_letters(box, outcome.refused, outcome.cause, unknown=unknown)
+            self._make_letters(
+                box, outcome.refused, outcome.cause, unknown=unknown, causes=outcome.causes
+            )
         elif outcome.ending is SendVerdict.SENT and self.conversations.end_later(box.id, call):
             self.remove(box, call.members)
         else:
@@ -334,16 +336,18 @@ class Outcomes:
         cause: Cause,
         *,
         unknown: Call | None = None,
+        causes: Mapping[str, Cause] | None = None,
     ) -> None:
-        """Give sends up. `unknown` is a call that LINE may have."""
+        """Give sends up. `unknown` is a call that LINE may have; `causes` are of some places."""
         wanted, letters = set(places), {}
         with self._lock:
             given_up = [one for one in box.sends if one.place in wanted]
         for one in given_up:
             send = one.send if unknown is None else one.send.tried(unknown)
-            log.error("send given up id=%s cause=%s answer=%s", send.id, cause, told_of(box.answer))
+            own = (causes or {}).get(one.place, cause)
+            log.error("send given up id=%s cause=%s answer=%s", send.id, own, told_of(box.answer))
             effect = send.as_document()
-            letters[one.place] = of_effect(effect, box.id, cause=cause, attempts=box.calls)
+            letters[one.place] = of_effect(effect, box.id, cause=own, attempts=box.calls)
 
         def give_up() -> Action:
             self.write_letters(box.id, letters, ends_call=True)

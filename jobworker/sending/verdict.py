@@ -7,8 +7,8 @@ once. A push has a retry key under which LINE accepts it once within 24 hours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
@@ -111,6 +111,8 @@ class CallOutcome:
     """
     narrower: bool = False
     """Whether the next call has to carry fewer, since LINE does not name the refused one."""
+    causes: Mapping[str, Cause] = field(default_factory=dict)
+    """Of each of several sends; `cause` of the others."""
     cause: Cause = NOT_GIVEN_UP
     """Of a DEAD call, and QUOTA of one that is tried again for it."""
     wait_seconds: float | None = None
@@ -161,12 +163,19 @@ def judge(
         # The send is correct; the breaker keeps it at the gate.
         return _again(tried, definite=True, wait_seconds=0)
     named = tried.members_with(named_in(answer, "messages"))
-    return _refused(tried, _cause(answer), named)
+    causes, end = {}, 0
+    # A batch has no number of messages for each of its members: they have the same ones.
+    for place, count in zip(tried.call.members, tried.messages, strict=False):
+        end += count
+        causes[place] = _cause(answer, range(end - count, end))
+    return replace(_refused(tried, _cause(answer), named), causes=causes)
 
 
-def _cause(answer: LineAnswer) -> Cause:
-    """LINE's status and, if its body has one, the reason."""
+def _cause(answer: LineAnswer, messages: range | None = None) -> Cause:
+    """LINE's status and, if its body has one, the reason; for one send that of its messages."""
     reason = reason_of(answer)
+    if reason is not None and messages is not None:
+        reason = reason.about(messages)
     why = {"reason": reason.words} if reason else {}
     return Cause(LINE_REFUSED, {"status": answer.status, **why})
 

@@ -45,6 +45,7 @@ from linedesk.store.records.letters import (
     REFUSED,
     REPLAY,
     REPLAYED_AT,
+    TRIES,
     WRITE_REFUSED,
     Cause,
     asks_for_effect,
@@ -345,7 +346,8 @@ def event_again(letter: Letter, *, name: str, now: datetime) -> Document:
     document: Document = letter["document"]
     event = {part: value for part, value in document["event"].items() if part != "replyToken"}
     first = {"_id": ObjectId(), EVENT_ID: name}
-    return {**document, **first, ACCEPT_TIME: now, "event": event}
+    tries = document.get(TRIES, 0) + (letter.get("attempts") or 0)
+    return {**document, **first, ACCEPT_TIME: now, "event": event, TRIES: tries}
 
 
 def effect_again(letter: Letter, *, name: str, now: datetime) -> Document:

@@ -11,7 +11,7 @@ from linedesk.store.records.answers import PREFIX
 from linedesk.store.records.timers import RUN_AT
 
 Shown = str | Document
-"""A text message by its text, any other message as LINE's JSON."""
+"""A text message by its text, a mention in it as "@U1"; any other message as LINE's JSON."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Sent:
     @property
     def shown(self) -> list[Shown]:
         """The messages, texts as texts."""
-        return [one["text"] if one.get("type") == "text" else one for one in self.messages]
+        return [_text_of(one) or one for one in self.messages]
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,16 @@ class Waiting:
         every = row["every"]
         told = f"{every['at']} {every['tz']}" if every else None
         return cls(row["name"], row[RUN_AT].astimezone(UTC), told, row["data"])
+
+
+def _text_of(message: Document) -> str | None:
+    """The text that a user sees, without LINE's emojis; None for other messages."""
+    if message.get("type") != "textV2":
+        return message["text"] if message.get("type") == "text" else None
+    parts = (message.get("substitution") or {}).items()
+    people = {name: one.get("mentionee") for name, one in parts}
+    shown = {name: f"@{one.get('userId', 'all')}" if one else "" for name, one in people.items()}
+    return str(message["text"]).format(**shown)
 
 
 def answer_data_in(message: Document) -> str | None:

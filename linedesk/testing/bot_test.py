@@ -7,11 +7,11 @@ sends, the thread that fires timers by `advance`.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 import mimetypes
 import os
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +30,7 @@ from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.content import Content, content_id
 from jobworker.bot.gather import answered
 from jobworker.bot.messages import SEND_CHECKS, refuse_unknown
+from jobworker.bot.places import place_of, unused
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.decide import Case, Decided, decide
 from jobworker.effects import is_timer
@@ -37,6 +38,7 @@ from jobworker.errors import ContentNotFound, NoTimerHandler, PermanentError
 from jobworker.handler_runner import HandlerRunner
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import Decision
+from jobworker.record.edits import EDIT
 from jobworker.record.waiting_answers import ButtonShown, kept
 from jobworker.runs import JobMemo
 from jobworker.sending.button import BEFORE_END_SECONDS, SlowAnswers, may_be_offered, message_of
@@ -46,19 +48,25 @@ from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import KEPT_FOR
 from linedesk.store.records.timers import RUN_AT
 from linedesk.store.records.waits import Why
+from linedesk.store.redaction import message_id_of
 from linedesk.store.timers import STATE_TIMER, Daily, make_timer_document
+from linedesk.testing.actions import action_of, picked
 from linedesk.testing.answers import Answers, Sent, Shown, Waiting, answer_data_in
 from linedesk.testing.memory import Memory, as_stored
+from linemessages import units
 
 START = datetime(2027, 1, 4, 0, 0, tzinfo=UTC)
 """A Monday, nine in the morning in Tokyo."""
 CHANNEL = "main"
+BOT = "bot"
+# The default of HANDLER_LIMIT_SECONDS.
+HANDLER_LIMIT_SECONDS = 60.0
 # LINE's reference, "Message event": the types of messages; any other type is that of an event.
 MESSAGES = frozenset({"text", "image", "video", "audio", "file", "location", "sticker"})
 # LINE's reference: the events to which a bot can reply.
 REPLYABLE = frozenset(
     {
-        *("message", "follow", "join", "memberJoined", "postback"),
+        *("message", EDIT, "follow", "join", "memberJoined", "postback"),
         *("videoPlayComplete", "beacon", "accountLink", "membership"),
     }
 )
@@ -74,7 +82,7 @@ REFUSED = "In production the event becomes a dead letter at once: each further t
 
 
 class BotWarning(UserWarning):
-    """A handler returns a message instead of sending it."""
+    """A handler returns a message instead of sending it, or another value."""
 
 
 class KitError(Exception):
@@ -104,6 +112,8 @@ class BotTest:
 
     quota: MonthlyQuota
     """The value of `talk.quota`; a test may set it at any time."""
+    members: dict[str, int]
+    """The value of `talk.members_count` by group or room; None for others."""
 
     def __init__(
         self,
@@ -129,6 +139,7 @@ class BotTest:
         hidden = {name: SecretStr(value) for name, value in (secrets or {}).items()}
         self.secrets = read_bot_secrets(bot, hidden)
         self.quota = MonthlyQuota()
+        self.members = {}
         self.last = Answers()
         """The answers to the last event, or during the last `advance`."""
         self._now = start.astimezone(UTC)
@@ -145,6 +156,9 @@ class BotTest:
         self._handled: set[str] = set()
         self._names: dict[str, str] = {}
         self._sent: list[Sent] = []
+        # The id of each user's last text in a chat, and the last edit of a message by its id.
+        self._texts: dict[tuple[str, str | None], str] = {}
+        self._edits: dict[str, Document] = {}
         # The files of users by message id, each with its name; and where the handler reads them.
         self._contents: dict[str, tuple[bytes, str]] = {}
         self._passing = Path()
@@ -162,6 +176,8 @@ class BotTest:
         """
         if event.get("type") in MESSAGES:
             message = {"id": self._message_id(), "quoteToken": "q", **event}
+            if message["type"] == "text":
+                self._texts[user, group] = message["id"]
             return self._happens("message", user, group, message=message)
         return self._happens(str(event.get("type")), user, group, **event)
 
@@ -177,14 +193,63 @@ class BotTest:
         postback: Document = {"data": data} | ({"params": dict(params)} if params else {})
         return self._happens("postback", user, group, postback=postback)
 
-    def taps(self, user: str, *, group: str | None = None) -> Answers:
-        """A user taps the last button for a slow answer (SLOW_ANSWERS=button)."""
-        chat = group or user
-        shown = (one for sent in self._sent if sent.to == chat for one in sent.messages)
-        data = [found for one in shown if (found := answer_data_in(one)) is not None]
-        if not data:
-            raise ValueError(f"no button for a slow answer was shown to {chat}")
-        return self.presses(user, data[-1], group=group)
+    def taps(
+        self, user: str, label: str | None = None, *, menu: Any = None, group: str | None = None
+    ) -> Answers:
+        """A user taps what has this label in the chat's last messages, or in the rich menu `menu`
+        (LINE's JSON or the SDK's object); what only opens something is no event. Without a label it
+        is the last button for a slow answer (SLOW_ANSWERS=button).
+        """
+        if label is None:
+            data = filter(None, map(answer_data_in, reversed(self._shown(user, group))))
+            if (found := next(data, None)) is None:
+                raise ValueError(f"no button for a slow answer was shown to {group or user}")
+            return self.presses(user, found, group=group)
+        action = action_of(label, self._shown(user, group, menu))
+        match action["type"]:
+            case "message":
+                return self.says(user, action["text"], group=group)
+            case "postback":
+                return self.presses(user, action["data"], group=group)
+            case "richmenuswitch":
+                params = {"newRichMenuAliasId": action["richMenuAliasId"], "status": "SUCCESS"}
+                return self.presses(user, action["data"], params=params, group=group)
+            case "uri" | "clipboard":
+                return self._noted(())
+        raise ValueError(f"{label!r} lets the user choose: use picks_date, image or location")
+
+    def picks_date(
+        self,
+        user: str,
+        moment: str,
+        label: str | None = None,
+        *,
+        menu: Any = None,
+        group: str | None = None,
+    ) -> Answers:
+        """A user picks "2027-01-31", "09:30" or "2027-01-31T09:30" in the last picker, or in the
+        one with this label.
+        """
+        action = action_of(label, self._shown(user, group, menu))
+        return self.presses(user, action["data"], params=picked(action, moment), group=group)
+
+    def sends_mention(self, user: str, text: str, *, group: str) -> Answers:
+        """A member writes a text with mentions: "@bot", "@all", or "@U2" of the user U2."""
+        found = [_mentionee(text, one) for one in re.finditer(r"@(\w+)", text)]
+        if not found:
+            raise ValueError("the text mentions no one: '@bot こんにちは'")
+        message = {"type": "text", "text": text, "mention": {"mentionees": found}}
+        return self.sends(user, message, group=group)
+
+    def edits(self, user: str, text: str, *, group: str, message_id: str | None = None) -> Answers:
+        """A member edits their last text in the group, or the one with this id."""
+        id_ = message_id or self._texts.get((user, group))
+        if id_ is None:
+            raise ValueError(f"{user} has written no text in {group}")
+        message = {"type": "text", "id": id_, "quoteToken": "q", "text": text}
+        # Later than the message and its last edit, although no time passes in between.
+        at = int(self._now.timestamp() * 1000) + next(self._numbers)
+        return self._happens(EDIT, user, group, message=message, timestamp=at)
 
     def follows(self, user: str, *, unblocked: bool = False) -> Answers:
         """A user adds the bot as a friend, or unblocks it."""
@@ -375,12 +440,21 @@ class BotTest:
             **more,
         }
         document = make_document(event, channel=CHANNEL, accept_time=self._now)
+        if kind == EDIT:
+            self._edits[str(message_id_of(document))] = document
         if name_of(document) in self._handled:
             # LINE delivers it a second time.
             return self._noted(())
         self._handled.add(name_of(document))
         self._memory.end_old_answers(self._now - KEPT_FOR)
         return self._noted((*self._put(as_stored(document)), *self._fire_until(self._now)))
+
+    def _shown(self, user: str, group: str | None, menu: Any = None) -> list[Document]:
+        """The messages that the bot has sent to a chat, or only a rich menu."""
+        if menu is not None:
+            return [menu.to_dict() if hasattr(menu, "to_dict") else menu]
+        sent = (one for one in self._sent if (group or user) in (one.to, *one.to))
+        return [message for one in sent for message in one.messages]
 
     def _media(
         self, kind: str, user: str, data: bytes, name: str, group: str | None, **more: Any
@@ -479,6 +553,7 @@ class BotTest:
             load=partial(self._memory.load, document),
             # An unsend comes after its message: in the same mailbox, or when that is decided.
             taken_back=lambda document: False,
+            edit_of=lambda document: self._edits.get(str(message_id_of(document))),
             call=partial(self._call, memo),
             handler_seconds=math.inf,
             now=self._now,
@@ -492,6 +567,7 @@ class BotTest:
         heard = memo.heard_with(document)
         if not heard:
             return ()
+        decision = memo.edits.noted(decision)
         took = timedelta(seconds=memo.run.handler_seconds or 0.0)
         self._now += took
         by_token, button = answered(heard), tuple[Sent, ...]()
@@ -510,14 +586,14 @@ class BotTest:
 
     def _call(self, memo: JobMemo, rule: Rule, event: Any, talk: Talk) -> None:
         memo.run.handler_seconds, self._takes = self._takes, 0.0
-        # Its return type is None, but a bot without type hints may return a message.
         handler: Callable[..., object] = rule.handler
+        _require_in_time(handler, memo.run.handler_seconds, rule.limit)
         # Files without a name are deleted when the handler ends.
         with tempfile.TemporaryDirectory(prefix="linedesk-") as passing:
             self._passing = Path(passing)
             answer = handler(event, talk)
-        if isinstance(answer, str) or hasattr(answer, "to_dict"):
-            _warn_of_unsent(handler)
+        if (told := unused(handler, answer)) is not None:
+            _warn_of_unused(handler, told)
 
     def _check_timers(self, decision: Decision) -> None:
         """Warn now of timers without a handler."""
@@ -535,6 +611,7 @@ class BotTest:
             api=self._line_api,
             content=self._fetch,
             quota=lambda: self.quota,
+            members=self.members.get,
             now=lambda: self._now,
             check=self._check,
             per_member=self.bot.per_member,
@@ -575,6 +652,14 @@ def _source_of(user_id: str | None, group_id: str | None) -> Document:
     return {"type": kind, f"{kind}Id": group_id, **user}
 
 
+def _mentionee(text: str, found: re.Match[str]) -> Document:
+    """LINE's reference, "Text": a mention in a message; places are in UTF-16 units."""
+    name, place = found[1], {"index": units(text[: found.start()]), "length": units(found[0])}
+    if name == "all":
+        return {**place, "type": "all"}
+    return {**place, "type": "user", "userId": name, "isSelf": name == BOT}
+
+
 def _members(user: str) -> Document:
     return {"members": [_source_of(user, None)]}
 
@@ -585,16 +670,23 @@ def _sent(effect: Document, *, is_late: bool) -> Sent:
     return Sent(tuple(to) if isinstance(to, list) else to, way, tuple(effect["messages"]))
 
 
-def _warn_of_unsent(handler: Callable[..., object]) -> None:
+def _warn_of_unused(handler: Callable[..., object], told: str) -> None:
     """Warn with the file and line of the handler instead of the kit."""
-    function = inspect.unwrap(handler)
-    code = getattr(function, "__code__", None)
-    name = getattr(handler, "__qualname__", handler)
-    told = f"the handler {name} returns a message, which is not sent: use talk.reply"
-    if code is None:
-        warnings.warn(told, BotWarning, stacklevel=2)
+    file, _, line = place_of(handler).rpartition(":")
+    if line.isdecimal():
+        warnings.warn_explicit(told, BotWarning, file, int(line))
     else:
-        warnings.warn_explicit(told, BotWarning, code.co_filename, code.co_firstlineno)
+        warnings.warn(told, BotWarning, stacklevel=2)
+
+
+def _require_in_time(handler: Callable[..., object], seconds: float, limit: float | None) -> None:
+    """Fail a test in which a handler takes longer than its limit."""
+    most = HANDLER_LIMIT_SECONDS if limit is None else limit
+    if seconds > most:
+        raise KitError(
+            f"the handler at {place_of(handler)} takes {seconds:g} s and its limit is {most:g} s: "
+            f"in production it is abandoned and tried again. Give it limit={seconds:g} in bot.add"
+        )
 
 
 @contextmanager

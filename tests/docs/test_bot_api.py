@@ -33,7 +33,7 @@ INTERNAL = {
     },
     Talk: {
         *("decision", "forgot", "gathered", "know_friend", "know_profile", "leave_state"),
-        *("may_be_late", "raws", "timed_by"),
+        *("document_name", "may_be_late", "raws", "timed_by"),
     },
     BotTest: {"bot", "secrets", "settings"},
 }

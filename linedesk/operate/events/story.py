@@ -127,7 +127,9 @@ def _taken_back(rows: Rows) -> Iterator[Step]:
 RUNS = {
     "finished": mark("the handler decided to do nothing"),
     "applied": mark("it had been decided before"),
-    "unheard": mark("skipped without its handler: taken back, or a timer that was set again"),
+    "unheard": mark(
+        "skipped without its handler: taken back, edited again, or a timer that was set again"
+    ),
     "again": mark("could not be decided yet"),
 }
 

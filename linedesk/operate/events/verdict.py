@@ -95,7 +95,8 @@ def _decided(rows: Rows, present: Present) -> Verdict:
     if (first := rows.gathered_with) is not None:
         return Verdict("answered", _("handled together with {event}").format(event=first), first)
     if rows.last_run.get("outcome") == "unheard":
-        return Verdict("no reply", _("its message was taken back, or its timer was set again"))
+        told = _("its message was taken back or edited again, or its timer was set again")
+        return Verdict("no reply", told)
     if event_in(rows.document).get("mode") == "standby":
         return Verdict("no reply", _("nothing is carried out, because the channel was in standby"))
     return Verdict("no reply", _("no message was sent"))

@@ -72,6 +72,15 @@ class LineReason:
     def to_document(self) -> dict[str, Any]:
         return {"message": self.message, "details": [dict(one) for one in self.details]}
 
+    def about(self, messages: range) -> LineReason:
+        """The reason for these of the call's messages, counted from 0; whole if none is named."""
+        own = []
+        for number, name in enumerate(f"messages[{one}]" for one in messages):
+            named = [one for one in self.details if one.get("property", "").startswith(name)]
+            place = f"messages[{number}]"
+            own += [{**one, "property": place + one["property"][len(name) :]} for one in named]
+        return LineReason(self.message, own) if own else self
+
     @property
     def words(self) -> str:
         """On one line: the message, and the first details."""

@@ -9,6 +9,8 @@ from linedesk.store.documents import text_of
 
 UNSENT_AT: Final = "unsentAt"
 """When a message of it was last unsent."""
+EDITS: Final = "edits"
+"""By the id of an edited message, LINE's timestamp of the newest edit that was handled."""
 FORMER_NAMES: Final = "nameParts"
 """Releases before kept the pieces of its names here, with an index of this name."""
 

@@ -21,6 +21,8 @@ LAST_AT: Final = "lastAt"
 REPLAYED_AT: Final = "replayedAt"
 EXPIRES_AT: Final = "expiresAt"
 """When MongoDB removes it; set a week ahead."""
+TRIES: Final = "tries"
+"""In a replay of an event: how many times its handler was called before."""
 CARRIED_OUT: Final = "carriedOut"
 """The number of the last replay that was decided."""
 
@@ -28,6 +30,7 @@ REPLAY = "replay"
 """The prefix of a replay's eventId, `replay:<letter>:<n>`, and the type of an effect's replay."""
 # A letter has fewer than a million replays.
 NUMBER = re.compile("[1-9][0-9]{0,5}")
+REPLAYED = re.compile(f"{REPLAY}:(.+):{NUMBER.pattern}", re.DOTALL)
 REFUSED = "refused: "
 """The prefix of the cause of a letter whose document requested an effect without a valid letter."""
 MOST_COUNTED = 10_000
@@ -108,6 +111,13 @@ def under_replay(document: Mapping[str, Any]) -> Document | None:
         return None
     place = {part: document[part] for part in ("channel", "key")}
     return {"_id": id_, **place, "replays": {"$gte": int(number)}}
+
+
+def original_name(name: str) -> str:
+    """The name of the event that is replayed under this one; the name itself if it is no replay."""
+    while (found := REPLAYED.fullmatch(name)) is not None:
+        name = found[1]
+    return name
 
 
 def number_of(document: Mapping[str, Any]) -> int:

@@ -50,11 +50,16 @@ def generator(event: Any, talk: Any) -> Any:
 def handler(event: Any, talk: Any) -> None: ...
 
 
+def with_more(event: Any, talk: Any, *, name: str) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("add", "why"),
     [
         (lambda bot: bot.default()(coroutine), "function"),
-        (lambda bot: bot.timer("a")(generator), "function"),
+        (lambda bot: bot.timer("a")(generator), r"function \(.*test_bot.py:\d+\)"),
+        (lambda bot: bot.default()(lambda event: None), r"\(event, talk\): .*test_bot.py:\d+"),
+        (lambda bot: bot.add(MessageEvent)(with_more), "'name'.*test_bot.py"),
         (lambda bot: bot.timeout("a")(None), "function"),
         (lambda bot: bot.timer(handler), "is not a function"),
         (lambda bot: bot.add("message"), "takes a class"),

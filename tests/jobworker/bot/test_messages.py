@@ -74,6 +74,16 @@ def test_texts_sdk_objects_json_and_lists_of_them() -> None:
     assert "quoteToken" not in messages[1]
 
 
+def test_a_long_text_message_is_split_like_a_text() -> None:
+    quick = QuickReply(items=[QuickReplyItem(action=MessageAction(label="はい", text="はい"))])
+    long = TextMessage(text="あ" * 5_001, quick_reply=quick, quote_token="q")
+    first, second = to_messages(long)
+    assert (len(first["text"]), first.keys() & {"quoteToken", "quickReply"}) == (
+        *(5_000, {"quoteToken"}),
+    )
+    assert (second["text"], second.keys() & {"quoteToken", "quickReply"}) == ("あ", {"quickReply"})
+
+
 def test_five_messages_at_the_most() -> None:
     assert len(to_messages(*"12345")) == 5
     with pytest.raises(BotError, match="messages in one send"):

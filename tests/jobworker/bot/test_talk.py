@@ -59,6 +59,28 @@ def test_messages_that_do_not_fit_the_reply_are_pushed() -> None:
     assert ways(talk.decision()) == [("reply", 4), ("push", 2), ("push", 1)]
 
 
+def test_a_reply_that_the_quota_counts_is_warned_of_once_with_its_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for _ in range(2):
+        talk = talk_on()
+        talk.push("先に", to="U2")
+        talk.reply("無料")
+        talk.push("次に")
+        talk.reply("有料")
+        assert ways(talk.decision())[-1] == ("push", 1)
+    (record,) = caplog.records
+    line = test_a_reply_that_the_quota_counts_is_warned_of_once_with_its_line.__code__
+    assert f"at={__file__}:{line.co_firstlineno + 8}" in record.getMessage()
+
+
+def test_a_replay_has_the_events_own_id_and_sends_of_its_own() -> None:
+    talk = talk_on(webhookEventId="replay:replay:E1:1:2")
+    talk.push("もう一度")
+    assert talk.event_id == "E1"
+    assert talk.decision().effects[0]["id"] == "replay:replay:E1:1:2/0"
+
+
 @pytest.mark.parametrize(
     "source", [None, "U1", [], {}, {"type": "user"}, {"type": "group", "groupId": 5}]
 )

@@ -6,12 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import bson
+import pytest
 from linebot.v3.messaging import FlexMessage, TextMessage
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
-from linedesk.operate.dead_letters import explained
+from linedesk.operate.dead_letters import event_again, explained
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import Rooms, a_bot, texts
@@ -162,6 +163,46 @@ def test_one_that_raises_is_tried_again_and_then_given_up(room: Rooms, sim: Sim)
     assert letter["attempts"] == 3
     assert "test_conformance.py" in letter["traceback"]
     assert texts(sim, user) == ["lost"]
+
+
+def test_groups_have_mentions_quotes_and_their_size(
+    room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobworker.bot.places._warned", {})
+    hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
+    group = sim.add_group("友達", members=[hanako, taro])
+    seen: list[Any] = []
+
+    def handler(event: Any, talk: Talk) -> str:
+        seen.append((talk.event_id, talk.try_number, talk.members_count))
+        if talk.try_number < 3:
+            raise KeyError("again")
+        talk.reply(talk.mention(hanako.user_id) + "さん", quote=True)
+        return "not sent"
+
+    desk = room(a_bot(handler), tries=2)
+    event = desk.says(hanako, "a", chat=group)
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    desk.put_document(
+        event_again(letter, name=f"replay:{event['eventId']}:1", now=datetime.now(UTC))
+    )
+    desk.until_quiet()
+    assert [one[:2] for one in seen] == [(event["eventId"], number) for number in (1, 2, 3)]
+    # A worker process knows the number once LINE was asked for it before a push.
+    desk.says(hanako, "b", chat=group)
+    desk.until_quiet()
+    assert seen[-1][2] == 2
+    (sent,) = [bubble.message for bubble in sim.answers(group)]
+    assert (sent["text"], sent["quoteToken"]) == (
+        "{user1}さん",
+        event["event"]["message"]["quoteToken"],
+    )
+    assert sent["substitution"]["user1"]["mentionee"]["userId"] == hanako.user_id
+    told = [one.getMessage() for one in caplog.records]
+    warned = [one for one in told if "returns a message" in one]
+    assert len(warned) == 1
+    assert "test_conformance.py:" in warned[0]
 
 
 def test_settings_secrets_and_quota_are_there(room: Rooms, sim: Sim) -> None:

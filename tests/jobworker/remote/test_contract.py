@@ -62,7 +62,7 @@ def a_talk() -> Talk:
 
 
 def a_job(talk: Talk) -> dict[str, Any]:
-    message = job_of(talk, rule="any", is_list=False, limit_seconds=60.0, epoch=1, tries=1)
+    message = job_of(talk, rule="any", is_list=False, limit_seconds=60.0, epoch=1)
     return from_line(to_line({**message, "attempt": "a1"}))
 
 

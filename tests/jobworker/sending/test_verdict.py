@@ -163,6 +163,19 @@ CASES = [
 ]  # fmt: skip
 
 
+def test_each_of_several_refused_sends_has_its_own_error() -> None:
+    details = [
+        {"property": "messages[0].text", "message": "May not be empty"},
+        {"property": "messages[2].altText", "message": "Too long"},
+    ]
+    body = json.dumps({"message": "The request body has 2 error(s)", "details": details})
+    outcome = judge(SEVERAL, LineAnswer(400, body), reply_unknown=ReplyUnknown.PUSH)
+    assert [outcome.causes[one].about["reason"] for one in outcome.refused] == [
+        "The request body has 2 error(s): messages[0].text May not be empty",
+        "The request body has 2 error(s): messages[1].altText Too long",
+    ]
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_meaning_of_an_answer(case: Case) -> None:
     outcome = judge(case.tried, case.answer, reply_unknown=case.reply_unknown)

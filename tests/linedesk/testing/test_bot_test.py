@@ -53,7 +53,11 @@ def test_answers_have_texts_as_texts_and_everything_else_as_json() -> None:
 
 
 def test_what_the_token_is_not_good_for_is_a_push() -> None:
-    test = bot_that(lambda event, talk: (talk.reply(*"12345"), talk.reply("6")))
+    def handle(event: Any, talk: Talk) -> None:
+        talk.reply(*"12345")
+        talk.reply("6")
+
+    test = bot_that(handle)
     assert (test.says("U1", "やあ").replies, test.pushes) == ([*"12345"], ["6"])
     assert (test.unfollows("U1").replies, test.pushes) == ([], [*"12345", "6"])
 
@@ -287,10 +291,10 @@ def test_a_timer_without_a_handler_is_reported_when_it_is_set() -> None:
 # A slow handler.
 
 
-def a_slow_bot() -> Bot:
+def a_slow_bot(limit: float = 60) -> Bot:
     bot = Bot()
 
-    @bot.default()
+    @bot.default(limit=limit)
     def handler(event: Any, talk: Any) -> None:
         talk.data["asked"] = talk.data.get("asked", 0) + 1
         talk.reply("考えました。")
@@ -313,7 +317,7 @@ def test_a_slow_answer_waits_behind_a_button_for_a_tap() -> None:
 
 
 def test_a_tap_within_a_day_brings_it_and_later_a_sentence() -> None:
-    slow = BotTest(a_slow_bot(), slow_answers="button")
+    slow = BotTest(a_slow_bot(limit=120), slow_answers="button")
     for user, seconds in (("U1", 23 * 3600.0), ("U2", 25 * 3600.0)):
         slow.takes(120)
         slow.says(user, "?", group="C1")
