@@ -78,7 +78,9 @@ def _no_mentions(messages: list[Any], found: Found) -> None:
         for name, one in (given if isinstance(given, dict) else {}).items():
             if isinstance(one, dict) and one.get("type") == "mention":
                 where = f"[{place}].substitution.{name}"
-                found.append(Finding("Mentions can't be used here", where))
+                found.append(
+                    Finding("Mentions go to groups and rooms only, by reply or push", where)
+                )
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -133,12 +134,13 @@ def test_what_may_be_new_at_line_is_one_warning(caplog: pytest.LogCaptureFixture
     assert "秘密" not in told
 
 
-def test_only_replies_and_pushes_may_mention() -> None:
+def test_only_what_goes_to_a_group_may_mention() -> None:
     mention = {"type": "mention", "mentionee": {"type": "all"}}
     message = {"type": "textV2", "text": "{all}", "substitution": {"all": mention}}
-    talk_on().push(message)
-    with pytest.raises(WrongMessage):
-        talk_on().multicast(["U1"], message)
+    talk_on().push(message, to="C1")
+    for send in (talk_on().reply, partial(talk_on().multicast, ["U1"])):
+        with pytest.raises(WrongMessage):
+            send(message)
 
 
 def test_send_check_off_takes_every_message() -> None:

@@ -34,7 +34,9 @@ IMAGEMAP = {
     "baseUrl": "https://example.com/a",
     "altText": "地図",
     "baseSize": {"width": 1040, "height": 1040},
-    "actions": [{"type": "message", "text": "左", "area": {"x": 0, "y": 0}}],
+    "actions": [
+        {"type": "message", "text": "左", "area": {"x": 0, "y": 0, "width": 9, "height": 9}}
+    ],
 }
 CHOICE = TextMessage(
     text="どれ？",
@@ -151,7 +153,7 @@ def test_a_mention_is_seen_by_the_handler_and_answered_by_one_with_a_quote() -> 
 def test_a_mention_goes_to_groups_only_and_into_no_f_string() -> None:
     reply = bot_that(lambda event, talk: talk.reply("＞" + talk.mention("U1")))
     assert reply.says("U1", "?", group="R1").texts == ["＞@U1"]
-    with pytest.raises(BotError, match="group or room"):
+    with pytest.raises(BotError, match="groups and rooms"):
         reply.says("U1", "?")
     with pytest.raises(BotError, match="by \\+"):
         bot_that(lambda event, talk: talk.reply(f"{talk.mention('U1')}さん")).says("U1", "?")
