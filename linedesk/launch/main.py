@@ -310,6 +310,23 @@ def doctor(config_path: Path | None, no_line: bool, **wish: bool) -> int:
     return run_doctor(os.environ, config_path, line=not no_line, **wish)
 
 
+@linedesk.command(cls=Command, examples=("new mybot", "new mybot --language ja"))
+@click.argument("name")
+@option(
+    "--language",
+    type=click.Choice(["en", "ja"]),
+    default="en",
+    show_default=True,
+    help="The language of the README.",
+)
+def new(name: str, language: str) -> None:
+    """Make a folder with a bot and its tests, which run and pass at once."""
+    from linedesk.launch.new import make_bot
+
+    folder = make_bot(name, language=language)
+    click.echo(f"{folder}/ has a bot and its tests: read {folder}/README.md")
+
+
 OPERATOR_COMMANDS = (status, tail, trace, calls, check, pause, resume, release, accept, audit)
 OTHERS = (dead, conversation, export_command, import_command, scheduler, history)
 for command in (*OPERATOR_COMMANDS, *OTHERS):
