@@ -31,6 +31,7 @@ from linedesk.store.records.waits import Why
 from linedesk.store.redaction import message_id_of, unsent_id_of
 
 NOTHING = Decision({}, [])
+KEPT_OF_EDITED = ("markAsReadToken", "quotedMessageId")
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,9 @@ def _edited(case: Case) -> Decided | None:
     id_, at = editable_id(job.document), edited_at(job.document)
     if id_ is None or case.memo.gathered:
         return None
+    if case.runner.bot().sends_by_itself and not is_edit(job.document):
+        # Its WebhookHandler may have no handler for the message, and one for the edit.
+        return None
     # LINE's reference, "Edit event": there are none in 1:1 chats, which need not be read.
     if is_edit(job.document) or text_of(job.document, "event", "source", "type") != "user":
         edits.before = case.load().edits
@@ -102,9 +106,6 @@ def _edited(case: Case) -> Decided | None:
         if handled > at or (handled == at and under_replay(job.document) is None):
             return Decided(NOTHING, UNHEARD)
         edits.times.setdefault(id_, at)
-    elif handled > at and (edit := case.edit_of(job.document)) is not None:
-        # The message comes after its edit.
-        job.document, edits.times[id_] = _with_text_of(job.document, edit), edited_at(edit)
     job.document = _newest(case, job.document)
     return None
 
@@ -112,6 +113,9 @@ def _edited(case: Case) -> Decided | None:
 def _find_rule(case: Case) -> None:
     memo = case.memo
     case.rule = rule = case.runner.rule_in(case.talk, case.event)
+    if rule is None and not is_edit(case.job.document):
+        # The message's own handler does not see the edit: it comes as an event.
+        memo.edits.times.clear()
     # guard: gathered-for-this-rule -> never
     if rule != memo.rule:
         # The conversation was in an older state.
@@ -169,8 +173,13 @@ def _newest(case: Case, document: Document) -> Document:
     times, id_ = case.memo.edits.times, editable_id(document)
     if id_ is None:
         return document
-    after = max(edited_at(document), times.get(id_, 0))
-    edit = newest(case.job.behind(), id_, after=after)
+    if case.memo.edits.before.get(id_, -1) > edited_at(document):
+        # The message comes after its edit.
+        edit = case.edit_of(document)
+    else:
+        edit = None
+    after = max(edited_at(edit or document), times.get(id_, 0))
+    edit = newest(case.job.behind(), id_, after=after) or edit
     if edit is None:
         return document
     times[id_] = edited_at(edit)
@@ -178,8 +187,13 @@ def _newest(case: Case, document: Document) -> Document:
 
 
 def _with_text_of(document: Document, edit: Document) -> Document:
-    """A copy with the edit's message; the event, its time and its reply token stay."""
-    return {**document, "event": {**document["event"], "message": edit["event"]["message"]}}
+    """A copy with the edit's message; the event, its time, its reply token and what no edit has
+    (LINE's reference, "Edit event": the token to mark as read) stay.
+    """
+    before = document["event"]["message"]
+    kept = {name: before[name] for name in KEPT_OF_EDITED if name in before}
+    message = {**kept, **edit["event"]["message"]}
+    return {**document, "event": {**document["event"], "message": message}}
 
 
 def _belongs(case: Case, rule: Rule, document: Document) -> bool:

@@ -106,8 +106,8 @@ class BotError(PermanentError, ValueError):
 class WrongMessage(BotError):
     """LINE would refuse a message. `details` has the properties, as in LINE's answer."""
 
-    def __init__(self, text: str, *, details: Sequence[Mapping[str, str]]) -> None:
-        super().__init__(text, reason=text)
+    def __init__(self, text: str, *, reason: str, details: Sequence[Mapping[str, str]]) -> None:
+        super().__init__(text, reason=reason)
         self.details = details
 
 

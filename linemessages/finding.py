@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+# As LINE's own properties.
+NAME = re.compile(r"[a-z][A-Za-z0-9]{0,30}(\[\d+\])*")
 
 
 @dataclass(slots=True)
@@ -16,6 +20,12 @@ class Finding:
     is_unknown: bool = False
     """Whether it is a type or field that this release does not know: LINE adds them unannounced
     ("Development guidelines"), so it may be right."""
+
+    def place(self) -> str:
+        """Its path for a log, without names that a bot made up: they may be a user's words."""
+        known, made_up, _ = self.property.partition(".substitution.")
+        parts = [one if NAME.fullmatch(one) else "*" for one in known.split(".")]
+        return ".".join([*parts, "substitution.*"] if made_up else parts)
 
     def as_detail(self) -> dict[str, str]:
         """As an entry of LINE's `details`."""

@@ -27,6 +27,11 @@ HEROES = ("box", "image", "video")
 WIDE = ("kilo", "mega", "giga")
 UPRIGHT = ("box", "button", "image", "text", "separator", "filler")
 BASELINE = ("icon", "text", "filler")
+COMPONENTS = {*UPRIGHT, *BASELINE, "span", "video"}
+ACTIONS = {
+    *("postback", "message", "uri", "datetimepicker", "clipboard"),
+    *("camera", "cameraRoll", "location", "richmenuswitch"),
+}
 BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 KEY = re.compile("[0-9A-Za-z_]{1,20}")
 MOMENTS = {"date": "%Y-%m-%d", "time": "%H:%M", "datetime": "%Y-%m-%dT%H:%M"}
@@ -34,7 +39,8 @@ YEARS = range(1_900, 2_101)
 
 
 def _sender(sender: Object, found: Found) -> None:
-    if re.search(r"\bline\b", sender.get("name") or "", re.IGNORECASE):
+    # LINE names no other word, and does not say whether a longer name may contain it.
+    if sender.get("name") == "LINE":
         found.append(Finding("Certain words such as LINE may not be used", "name"))
 
 
@@ -88,15 +94,17 @@ def _bubble(bubble: Object, found: Found) -> None:
     if not any(bubble.get(block) for block in BLOCKS):
         found.append(Finding("At least one block must be specified"))
     _fits(bubble, 30, found)
-    hero = bubble.get("hero") or {}
-    if hero and hero["type"] not in HEROES:
-        found.append(Finding(f"Must be one of the following values: {HEROES}", "hero.type"))
-    if hero.get("type") == "video" and bubble.get("size", "mega") not in WIDE:
+    hero = (bubble.get("hero") or {}).get("type")
+    if hero in COMPONENTS and hero not in HEROES:
+        told = f"Must be one of the following values: [{', '.join(HEROES)}]"
+        found.append(Finding(told, "hero.type"))
+    if hero == "video" and (bubble.get("size") or "mega") not in WIDE:
         found.append(
             Finding(f"A video needs a bubble of the size {' or '.join(WIDE)}", "hero.type")
         )
     for block in BLOCKS:
-        contents = (bubble.get(block) or {}).get("contents") or ()
+        box = bubble.get(block) or {}
+        contents = box["contents"] if box.get("type") == "box" else ()
         if contents and contents[0].get("position") == "absolute":
             told = "The first component of a block can't be absolute"
             found.append(Finding(told, f"{block}.contents[0].position"))
@@ -106,7 +114,7 @@ def _bubbles(carousel: Object, found: Found) -> None:
     _fits(carousel, 50, found)
     bubbles = carousel["contents"]
     for place, bubble in enumerate(bubbles):
-        if bubble.get("size", "mega") != bubbles[0].get("size", "mega"):
+        if (bubble.get("size") or "mega") != (bubbles[0].get("size") or "mega"):
             told = "Must be the size of the other bubbles"
             found.append(Finding(told, f"contents[{place}].size"))
         if (bubble.get("hero") or {}).get("type") == "video":
@@ -126,21 +134,26 @@ def _fits(container: Object, most: int, found: Found) -> None:
 def _box(box: Object, found: Found) -> None:
     allowed = BASELINE if box["layout"] == "baseline" else UPRIGHT
     for place, one in enumerate(box["contents"]):
-        if one["type"] in UPRIGHT + BASELINE + ("span", "video") and one["type"] not in allowed:
+        if one["type"] in COMPONENTS and one["type"] not in allowed:
             told = f"Must be one of the following values: [{', '.join(allowed)}]"
             found.append(Finding(told, f"contents[{place}].type"))
 
 
 def _flex_text(component: Object, found: Found) -> None:
-    if component.get("text") is None and component.get("contents") is None:
+    if component.get("contents"):
+        return
+    if component.get("text") is None:
         found.append(Finding("Either text or contents must be specified"))
+    elif not component["text"]:
+        # LINE's own simulator.
+        found.append(Finding("Must be non-empty text", "text"))
 
 
 def _video(video: Object, found: Found) -> None:
-    if video["altContent"]["type"] not in ("box", "image"):
+    if video["altContent"]["type"] in COMPONENTS - {"box", "image"}:
         told = "Must be one of the following values: [box, image]"
         found.append(Finding(told, "altContent.type"))
-    if (video.get("action") or {"type": "uri"})["type"] != "uri":
+    if (video.get("action") or {}).get("type") in ACTIONS - {"uri"}:
         found.append(Finding("Must be uri", "action.type"))
 
 

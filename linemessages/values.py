@@ -53,7 +53,7 @@ def url(most: int = 2_000, schemes: Collection[str] = ("https",)) -> Check:
         scheme, colon, rest = value.partition(":")
         if not colon or (schemes and scheme.lower() not in schemes):
             found.append(Finding(f"Must be a URI{told}"))
-        elif not rest.strip("/") or SPACE_OR_CONTROL.search(value):
+        elif (scheme.startswith("http") and not rest.strip("/")) or SPACE_OR_CONTROL.search(value):
             found.append(Finding("Must be a valid URI"))
         if units(value) > most:
             found.append(Finding(f"Length must be between 0 and {most}"))

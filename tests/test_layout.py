@@ -158,7 +158,7 @@ def test_each_folder_can_be_taken_in_at_a_refresh() -> None:
 MOST_LINES = {
     "frontdesk": 2_479,
     "dispatcher": 6_648,
-    "jobworker": 14_849,
+    "jobworker": 14_882,
     "linedesk.store": 3_615,
     "linedesk.runtime": 1_111,
 }
@@ -173,8 +173,8 @@ MOST_AROUND = {
     "linedesk.page": 2_295,
     "linedesk.settings": 668,
     "linedesk.setup": 1_657,
-    "linedesk.testing": 1_054,
-    "linemessages": 813,
+    "linedesk.testing": 1_057,
+    "linemessages": 837,
     "linesim": 5_037,
 }
 # The whole suite, and all English pages.

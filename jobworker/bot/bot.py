@@ -293,7 +293,7 @@ def _check_handler(handler: object) -> None:
     if any(is_one(handler) for is_one in others):
         raise BotError(f"{name} is a coroutine or generator: make it a plain function ({place})")
     try:
-        inspect.signature(handler).bind(None, None)
+        inspect.signature(handler, follow_wrapped=False).bind(None, None)
     except TypeError as error:
         raise BotError(f"{name} does not take (event, talk): {error} ({place})") from error
     except ValueError:

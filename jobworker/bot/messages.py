@@ -65,7 +65,7 @@ def _one(item: Any) -> list[Message]:
 def _split(message: Message) -> list[Message]:
     """A text message in parts: the first one quotes, the last one has the quick reply."""
     text = message.get("text")
-    if message.get("type") != "text" or not isinstance(text, str) or "emojis" in message:
+    if message.get("type") != "text" or not isinstance(text, str) or message.get("emojis"):
         return [message]
     parts = [{**message, "text": part} for part in split_text(text)]
     for name, ones in (("quoteToken", parts[1:]), ("quickReply", parts[:-1])):
@@ -89,10 +89,14 @@ class MentionText:
         self.parts = parts
         """Texts, and the ids of users, each in a tuple."""
 
-    def __add__(self, more: str | MentionText) -> MentionText:
+    def __add__(self, more: object) -> MentionText:
+        if not isinstance(more, str | MentionText):
+            return NotImplemented
         return MentionText(*self.parts, *([more] if isinstance(more, str) else more.parts))
 
-    def __radd__(self, before: str) -> MentionText:
+    def __radd__(self, before: object) -> MentionText:
+        if not isinstance(before, str):
+            return NotImplemented
         return MentionText(before, *self.parts)
 
     def __str__(self) -> str:
@@ -144,15 +148,15 @@ def refuse_wrong(messages: list[Message], *, mentions: bool = True) -> None:
     """Raise WrongMessage for what LINE refuses; what this release does not know is a warning."""
     found = check_messages(messages, mentions=mentions)
     if wrong := [one for one in found if not one.is_unknown]:
-        raise WrongMessage(_told(wrong), details=[one.as_detail() for one in wrong])
+        raise _wrong(wrong)
     for one in found:
-        _warn_of_unknown(PLACE.sub("[]", one.property), one.message)
+        _warn_of_unknown(PLACE.sub("[]", one.place()), one.message)
 
 
 def refuse_unknown(messages: list[Message], *, mentions: bool = True) -> None:
     """Raise WrongMessage for what LINE refuses, and for what this release does not know."""
     if found := check_messages(messages, mentions=mentions):
-        raise WrongMessage(_told(found), details=[one.as_detail() for one in found])
+        raise _wrong(found)
 
 
 def take_any(messages: list[Message], *, mentions: bool = True) -> None:
@@ -163,9 +167,13 @@ SEND_CHECKS: Mapping[str, MessageCheck] = {"on": refuse_wrong, "off": take_any}
 """By the setting SEND_CHECK."""
 
 
-def _told(found: Sequence[Finding]) -> str:
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{found[0].property}: {found[0].message}{more}"
+def _wrong(found: Sequence[Finding]) -> WrongMessage:
+    first, more = found[0], f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return WrongMessage(
+        f"{first.property}: {first.message}{more}",
+        reason=f"{first.place()}: {first.message}",
+        details=[one.as_detail() for one in found],
+    )
 
 
 @lru_cache(maxsize=1_000)

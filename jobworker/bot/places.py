@@ -8,6 +8,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -25,8 +26,18 @@ _warned = Latest[tuple[str, str], bool](1_000)
 
 def place_of(handler: Callable[..., object]) -> str:
     """Return where a handler is defined, as file:line; "-" if it is no Python function."""
-    code = getattr(inspect.unwrap(handler), "__code__", None)
+    code = getattr(inspect.unwrap(_plain(handler)), "__code__", None)
     return "-" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def name_of_handler(handler: Callable[..., object]) -> str:
+    """Return its name; of an object with `__call__` its class, never its repr."""
+    plain = _plain(handler)
+    return str(getattr(plain, "__qualname__", type(plain).__name__))
+
+
+def _plain(handler: Callable[..., object]) -> Callable[..., object]:
+    return _plain(handler.func) if isinstance(handler, partial) else handler
 
 
 def is_bots(filename: str) -> bool:
@@ -59,7 +70,7 @@ def unused(handler: Callable[..., object], answer: object) -> str | None:
         what = "a coroutine, which does not run"
     elif isinstance(answer, str | Mapping) or hasattr(answer, "to_dict"):
         what = "a message, which is not sent: use talk.reply"
-    return f"the handler {getattr(handler, '__qualname__', handler)} returns {what}"
+    return f"the handler {name_of_handler(handler)} returns {what}"
 
 
 def run(handler: Callable[..., object], event: object, talk: object) -> None:

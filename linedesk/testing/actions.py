@@ -21,7 +21,7 @@ def action_of(label: str | None, shown: Sequence[Any]) -> Document:
     before = [{k: v for k, v in one.items() if k != "quickReply"} for one in shown[:-1]]
     for message in reversed([*before, *shown[-1:]]):
         for action in _in(message):
-            if label in _labels(action) or (label is None and action["type"] == PICKER):
+            if label in _labels(action) if label is not None else action["type"] == PICKER:
                 return action
     labels = [_labels(one)[0] for one in _in(list(shown[-1:]))]
     raise ValueError(f"no action {label or PICKER!r}; the last message has {labels}")

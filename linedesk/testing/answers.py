@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from linedesk.store.documents import Document
 from linedesk.store.records.answers import PREFIX
 from linedesk.store.records.timers import RUN_AT
 
+BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 Shown = str | Document
 """A text message by its text, a mention in it as "@U1"; any other message as LINE's JSON."""
 
@@ -82,7 +84,8 @@ def _text_of(message: Document) -> str | None:
     parts = (message.get("substitution") or {}).items()
     people = {name: one.get("mentionee") for name, one in parts}
     shown = {name: f"@{one.get('userId', 'all')}" if one else "" for name, one in people.items()}
-    return str(message["text"]).format(**shown)
+    # A doubled brace stands for itself.
+    return BRACES.sub(lambda found: shown.get(found[1], found[0][0]), str(message["text"]))
 
 
 def answer_data_in(message: Document) -> str | None:
