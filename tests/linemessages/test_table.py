@@ -83,7 +83,7 @@ def in_a_test() -> Refused:
     def refused(message: Message) -> list[str]:
         shown.append(message)
         try:
-            author.says("U1", "x")
+            author.says("U1", "x", group="C1")
         except WrongMessage as error:
             return [one["property"] for one in error.details]
         return []
