@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any
 
+from linebot.v3.models import UnknownEvent
+
 from dispatcher.conversations.mailbox import Job, Wait
 from jobworker.bot.bot import Rule
-from jobworker.bot.events import model_of
+from jobworker.bot.events import TimerEvent, model_of
 from jobworker.bot.gather import Gathering
 from jobworker.bot.talk import Talk
 from jobworker.handler_retry import Failure
@@ -23,7 +25,7 @@ from jobworker.handler_runner import HandlerRunner
 from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision, StoredConversation, checked
 from jobworker.record.waiting_answers import fetched
-from jobworker.runs import UNHEARD, JobMemo
+from jobworker.runs import NO_HANDLER, UNHEARD, JobMemo
 from linedesk.store.documents import Document, name_of
 from linedesk.store.records.waits import Why
 from linedesk.store.redaction import message_id_of, unsent_id_of
@@ -85,7 +87,9 @@ def _tap(case: Case) -> Decided | None:
 
 def _find_rule(case: Case) -> None:
     memo = case.memo
-    case.rule = rule = case.runner.rule_in(case.talk, case.event)
+    rule = case.runner.rule_in(case.talk, case.event, lost_by=memo.lost_by)
+    case.rule = rule
+    memo.is_unreadable = isinstance(case.event, UnknownEvent)
     # guard: gathered-for-this-rule -> never
     if rule != memo.rule:
         # The conversation was in an older state.
@@ -141,7 +145,9 @@ def _belongs(case: Case, rule: Rule, document: Document) -> bool:
     """Whether the document goes with the event, unless it is decided already."""
     found = case.memo.found_applied
     is_decided = bool(found) and name_of(document) in found
-    return not is_decided and case.runner.bot().gathers(rule, case.talk, document)
+    return not is_decided and case.runner.gathers(
+        rule, case.talk, document, lost_by=case.memo.lost_by
+    )
 
 
 def _heard(case: Case) -> Sequence[Document]:
@@ -162,9 +168,25 @@ def _heard(case: Case) -> Sequence[Document]:
 
 
 def _handle(case: Case) -> Decided | Failure:
-    rule, memo, talk = case.rule, case.memo, case.talk
+    decided = _decided_by(case, case.rule)
+    is_line_event = not isinstance(case.event, TimerEvent)
+    if case.rule is None and is_line_event and isinstance(decided, Decided):
+        return replace(decided, outcome=NO_HANDLER)
+    return decided
+
+
+def decide_given_up(case: Case) -> Decided | Failure:
+    """Return the decision of `@bot.failed` about an event that is given up, which a letter has to
+    join. Raises its errors.
+    """
+    rule = case.runner.bot().on_failed
+    return Decided(NOTHING) if rule is None else _decided_by(case, rule)
+
+
+def _decided_by(case: Case, rule: Rule | None) -> Decided | Failure:
+    memo, talk = case.memo, case.talk
     event = case.event
-    if rule is not None and rule.gather is not None:
+    if memo.gathered:
         event = [model_of(one["event"]) for one in memo.heard]
         talk.gathered(memo.heard)
     if memo.profile is not None:

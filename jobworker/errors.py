@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from linedesk.store.errors import AccessRefused, StoreUnavailable
 
+MOST_AFTER_SECONDS = 3600.0
+
 
 class WorkerError(Exception):
     """Base of every error that jobworker raises."""
@@ -90,7 +92,30 @@ class ExternalContent(ContentError, PermanentError):
     """The content is on an external server; the bot's own code has to fetch it."""
 
 
-class BotError(PermanentError, ValueError):
+class Retry(WorkerError):
+    """A handler raises it to be tried again in `after` seconds, 3,600 at most. It counts as a try.
+    Raises BotError.
+    """
+
+    def __init__(self, *, after: float) -> None:
+        if isinstance(after, bool) or not 0 <= after <= MOST_AFTER_SECONDS:
+            raise BotError(f"after= takes seconds, {MOST_AFTER_SECONDS:.0f} at most, not {after!r}")
+        super().__init__(f"again in {after:g} s")
+        self.after = after
+
+
+class GiveUp(PermanentError):
+    """A handler raises it to end its event now, without another try.
+
+    `reason` goes to the log and into the dead letter's cause, so it never quotes a user.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class BotError(WorkerError, ValueError):
     """The bot's decision cannot be carried out; its handler has to be fixed.
 
     `reason` goes to the log and into the dead letter's cause, so it never quotes a user.
@@ -105,9 +130,14 @@ class TalkEnded(BotError):
     """A talk was used to send or to set a timer after its handler had ended."""
 
 
-class NoTimerHandler(BotError):
+class NoTimerHandler(BotError, PermanentError):
     """A timer fired, and the present bot has no handler of its name."""
 
 
+COME_AGAIN = (
+    *(BotError, TypeError, NameError, AttributeError),
+    *(LookupError, ImportError, AssertionError),
+)
+"""Errors of the bot's code: most of them come again in each try, so a long wait would not help."""
 NOT_ITS_FAULT = (StoreUnavailable, AccessRefused, GateClosed, WorkerAway)
 """Errors that a handler may meet without being at fault: its event is not given up for them."""

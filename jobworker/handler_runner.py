@@ -18,6 +18,7 @@ from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.talk import Talk
 from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import Failure
+from linedesk.store.documents import Document
 
 
 class HandlerRunner:
@@ -34,9 +35,19 @@ class HandlerRunner:
         assert self._bot is not None, "without worker processes the bot runs here"
         return self._bot
 
-    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
-        """The rule of an event (`Bot.rule_in`). Raises WorkerAway, NoTimerHandler."""
+    def rule_in(
+        self, talk: Talk, event: Any, *, lost_by: frozenset[str] = frozenset()
+    ) -> Rule | None:
+        """The rule of an event (`Bot.rule_in`). Raises WorkerAway, NoTimerHandler, and the errors
+        of the bot's conditions. `lost_by` are the worker processes that lost the event's job.
+        """
         return self.bot().rule_in(talk, event)
+
+    def gathers(
+        self, rule: Rule, talk: Talk, document: Document, *, lost_by: frozenset[str] = frozenset()
+    ) -> bool:
+        """Whether a document goes to the rule with the talk's (`Bot.gathers`), as `rule_in`."""
+        return self.bot().gathers(rule, talk, document)
 
     def limit_of(self, rule: Rule) -> float | None:
         """The dispatcher's time limit of a handler; None for HANDLER_LIMIT_SECONDS."""

@@ -96,6 +96,8 @@ def _decided(rows: Rows, present: Present) -> Verdict:
         return Verdict("answered", _("handled together with {event}").format(event=first), first)
     if rows.last_run.get("outcome") == "unheard":
         return Verdict("no reply", _("its message was taken back, or its timer was set again"))
+    if rows.last_run.get("outcome") == "no_handler":
+        return Verdict("no reply", _("no handler of the bot takes it"))
     if event_in(rows.document).get("mode") == "standby":
         return Verdict("no reply", _("nothing is carried out, because the channel was in standby"))
     return Verdict("no reply", _("no message was sent"))
