@@ -16,7 +16,7 @@ from typing import Any
 from linebot.v3.models import UnknownEvent
 
 from dispatcher.conversations.mailbox import Job, Wait
-from jobworker.bot.bot import Rule
+from jobworker.bot.bot import Choose, Rule
 from jobworker.bot.events import TimerEvent, model_of
 from jobworker.bot.gather import Gathering
 from jobworker.bot.talk import Talk
@@ -67,6 +67,11 @@ class Case:
         """The handler's talk."""
         return self.make_talk()
 
+    @property
+    def choose(self) -> Choose:
+        """Chooses one of the rules that may take an event."""
+        return partial(self.runner.choose, lost_by=self.memo.lost_by)
+
     @cached_property
     def event(self) -> Any:
         """The SDK's model of the event."""
@@ -87,8 +92,7 @@ def _tap(case: Case) -> Decided | None:
 
 def _find_rule(case: Case) -> None:
     memo = case.memo
-    rule = case.runner.rule_in(case.talk, case.event, lost_by=memo.lost_by)
-    case.rule = rule
+    case.rule = rule = case.runner.rule_in(case.talk, case.event, case.choose)
     memo.is_unreadable = isinstance(case.event, UnknownEvent)
     # guard: gathered-for-this-rule -> never
     if rule != memo.rule:
@@ -145,9 +149,7 @@ def _belongs(case: Case, rule: Rule, document: Document) -> bool:
     """Whether the document goes with the event, unless it is decided already."""
     found = case.memo.found_applied
     is_decided = bool(found) and name_of(document) in found
-    return not is_decided and case.runner.gathers(
-        rule, case.talk, document, lost_by=case.memo.lost_by
-    )
+    return not is_decided and case.runner.bot().gathers(rule, case.talk, document, case.choose)
 
 
 def _heard(case: Case) -> Sequence[Document]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from linedesk.store.errors import AccessRefused, StoreUnavailable
 
-MOST_AFTER_SECONDS = 3600.0
-
 
 class WorkerError(Exception):
     """Base of every error that jobworker raises."""
@@ -93,15 +91,11 @@ class ExternalContent(ContentError, PermanentError):
 
 
 class Retry(WorkerError):
-    """A handler raises it to be tried again in `after` seconds, 3,600 at most. It counts as a try.
-    Raises BotError.
-    """
+    """A handler raises it to be tried again in `after` seconds, six hours at most; a failed try."""
 
     def __init__(self, *, after: float) -> None:
-        if isinstance(after, bool) or not 0 <= after <= MOST_AFTER_SECONDS:
-            raise BotError(f"after= takes seconds, {MOST_AFTER_SECONDS:.0f} at most, not {after!r}")
-        super().__init__(f"again in {after:g} s")
-        self.after = after
+        super().__init__(f"again in {after} s")
+        self.after = float(after)
 
 
 class GiveUp(PermanentError):

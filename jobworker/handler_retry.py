@@ -9,16 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from dispatcher.conversations.mailbox import Condemned
+from jobworker import errors
 from jobworker.effects import of_event
-from jobworker.errors import (
-    COME_AGAIN,
-    BotError,
-    GiveUp,
-    PermanentError,
-    Retry,
-    TransientError,
-    WorkerError,
-)
 from jobworker.record.conversations import Decision
 from linedesk.runtime.backoff import pause_seconds
 from linedesk.store.documents import Document
@@ -30,11 +22,9 @@ class RetryLimits:
     """How long a job waits before its next try, and for how long it is tried."""
 
     backoff: Sequence[float] = (1.0, 10.0, 60.0, 180.0, 300.0)
-    """Seconds before each further try after an error that may pass, such as that of another
-    server: ten minutes in all. The last one repeats.
-    """
+    """Seconds before each further try after an error that may pass; the last one repeats."""
     quick_tries: int = 3
-    """How often a handler is tried that fails by an error that comes again (COME_AGAIN)."""
+    """How often a handler is tried whose error comes again (`errors.COME_AGAIN`)."""
     first_pause_seconds: float = 1.0
     """The pause before the second of these, and while LINE is not ready; it grows with each."""
     longest_pause_seconds: float = 30.0
@@ -68,7 +58,6 @@ class Failure:
     """Whether it is temporary and not the handler's fault."""
     has_sent: bool = False
     """Whether the handler had called LINE itself: another try would send twice."""
-
     comes_again: bool = False
     """Whether it is an error of the bot's code, which waiting would not help."""
     after: float | None = None
@@ -89,7 +78,7 @@ class Failure:
     ) -> float:
         """Return the pause after so many failed tries; `backoff` is the handler's own."""
         if self.after is not None:
-            return self.after
+            return min(max(0.0, self.after), limits.trying_seconds)
         if self.passing or self.comes_again:
             first, most = limits.first_pause_seconds, limits.longest_pause_seconds
             return pause_seconds(failures, first=first, most=most)
@@ -102,7 +91,7 @@ class Failure:
         return Condemned(cause, attempts, first_at, self.traceback)
 
 
-class ConditionFailed(WorkerError):
+class ConditionFailed(errors.WorkerError):
     """A filter's condition failed in a worker process."""
 
     def __init__(self, failure: Failure) -> None:
@@ -129,11 +118,11 @@ def raised(
         what=_name(error),
         place=_place(error),
         traceback=masked("".join(traceback.format_exception(error))),
-        lasting=has_sent or isinstance(error, PermanentError),
-        passing=isinstance(error, TransientError),
+        lasting=has_sent or isinstance(error, errors.PermanentError),
+        passing=isinstance(error, errors.TransientError),
         has_sent=has_sent,
-        comes_again=isinstance(error, COME_AGAIN),
-        after=error.after if isinstance(error, Retry) else None,
+        comes_again=isinstance(error, errors.COME_AGAIN),
+        after=error.after if isinstance(error, errors.Retry) else None,
     )
 
 
@@ -144,7 +133,7 @@ def did_not_return(stack: str, *, has_sent: bool = False) -> Failure:
 
 def _name(error: BaseException) -> str:
     """The error's class, with the reason that it has for operators; never its text."""
-    reason = error.reason if isinstance(error, BotError | GiveUp) else ""
+    reason = error.reason if isinstance(error, errors.BotError | errors.GiveUp) else ""
     return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
 
 

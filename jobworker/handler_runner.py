@@ -12,13 +12,13 @@ runner
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.bot import Bot, Choose, Rule, first_of
 from jobworker.bot.talk import Talk
 from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import Failure
-from linedesk.store.documents import Document
 
 
 class HandlerRunner:
@@ -35,19 +35,19 @@ class HandlerRunner:
         assert self._bot is not None, "without worker processes the bot runs here"
         return self._bot
 
-    def rule_in(
-        self, talk: Talk, event: Any, *, lost_by: frozenset[str] = frozenset()
-    ) -> Rule | None:
+    def rule_in(self, talk: Talk, event: Any, choose: Choose = first_of) -> Rule | None:
         """The rule of an event (`Bot.rule_in`). Raises WorkerAway, NoTimerHandler, and the errors
-        of the bot's conditions. `lost_by` are the worker processes that lost the event's job.
+        of the bot's conditions.
         """
-        return self.bot().rule_in(talk, event)
+        return self.bot().rule_in(talk, event, choose)
 
-    def gathers(
-        self, rule: Rule, talk: Talk, document: Document, *, lost_by: frozenset[str] = frozenset()
-    ) -> bool:
-        """Whether a document goes to the rule with the talk's (`Bot.gathers`), as `rule_in`."""
-        return self.bot().gathers(rule, talk, document)
+    def choose(
+        self, rules: Iterator[Rule], event: Any, talk: Talk, *, lost_by: frozenset[str]
+    ) -> Rule | None:
+        """The first rule whose filter holds. `lost_by` are the worker processes that lost the
+        event's job. Raises as `rule_in`.
+        """
+        return first_of(rules, event, talk)
 
     def limit_of(self, rule: Rule) -> float | None:
         """The dispatcher's time limit of a handler; None for HANDLER_LIMIT_SECONDS."""

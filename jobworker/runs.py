@@ -190,14 +190,17 @@ class Runs:
         """Count an event that no handler takes or line-bot-sdk cannot read; log each kind once."""
         self._figures.add("unhandled_events", why)
         event, mark = document["event"], object()
-        kind = "/".join(filter(None, (text_of(event, "type"), text_of(event, "message", "type"))))
+        types = text_of(event, "type"), text_of(event, "message", "type")
+        kind = "/".join(filter(None, types))[: 2 * TYPE_CHARACTERS]
         is_new = len(self._told) < MOST_KINDS
-        if is_new and self._told.setdefault((why, kind[:80]), mark) is mark:
-            told = {
-                NO_HANDLER: "no handler takes events of this kind",
-                UNREADABLE: "line-bot-sdk cannot read an event of this kind",
-            }
-            log.warning("%s kind=%s event_id=%s", told[why], kind[:80], name_of(document))
+        if is_new and self._told.setdefault((why, kind), mark) is mark:
+            told = "no handler takes it" if why == NO_HANDLER else "line-bot-sdk cannot read it"
+            log.warning(
+                "unhandled kind of event kind=%s reason=%r event_id=%s",
+                kind,
+                told,
+                name_of(document),
+            )
 
     def abandoned(self, document: Document, memo: JobMemo) -> None:
         """Note that the last run's handler was abandoned; its later result is not reported.

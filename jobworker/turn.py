@@ -430,7 +430,7 @@ class Turn:
 
     def _context(self) -> HandlerContext:
         memo = self._memo
-        memo.had_sent = memo.has_sent
+        memo.had_sent = memo.given_up is not None and memo.has_sent
         memo.call = HandlerContext(
             self._document,
             answered=answered(memo.heard) if memo.heard else None,

@@ -21,7 +21,7 @@ from jobworker.bot.events import TimerEvent, is_event, model_of
 from jobworker.bot.filters import Condition, Filter, filter_of
 from jobworker.bot.gather import MOST_SECONDS, MOST_TOGETHER, Gather
 from jobworker.bot.timers import checked_name, checked_state
-from jobworker.errors import MOST_AFTER_SECONDS, BotError, NoTimerHandler
+from jobworker.errors import BotError, NoTimerHandler
 from linedesk.store.documents import Document, text_of
 from linedesk.store.timers import STATE_TIMER
 
@@ -66,6 +66,7 @@ def first_of(rules: Iterator[Rule], event: Any, talk: Talk) -> Rule | None:
     return next((one for one in rules if one.filter is None or one.filter.holds(event, talk)), None)
 
 
+Place = tuple[type | None, type | None, str | None, Filter | None]
 Choose = Callable[[Iterator[Rule], Any, "Talk"], Rule | None]
 
 
@@ -101,10 +102,10 @@ class Bot:
         self.settings: Mapping[str, Any] = MappingProxyType(dict(settings or {}))
         self.check_settings = check_settings
         self.secrets = tuple(_each(secrets))
-        self.rules: dict[tuple[type | None, type | None, str | None], Rule] = {}
-        """By class of event and of message, and by state; None means any."""
-        self.filtered: list[tuple[type, type | None, str | None, Rule]] = []
-        """The same with a filter, in the order of definition."""
+        self.rules: dict[Place, Rule] = {}
+        """By class of event and of message, state and filter, in the order of definition; None
+        means any.
+        """
         self.on_failed: Rule | None = None
         """The handler of events that are given up."""
         self.timers: dict[str, Rule] = {}
@@ -158,15 +159,13 @@ class Bot:
             if one is not None:
                 _check_class(one, MessageContent, "message=", "TextMessageContent")
         together = _gather(event, gather, most)
-        found = filter_of(
-            event, message, text=text, when=when, mentioned=mentioned, postback=postback
-        )
-        if text is not None:
-            message = TextMessageContent
+        found = filter_of(event, message, Filter(text, mentioned, postback, when))
+        message = TextMessageContent if text is not None else message
+        pauses = _pauses(tries, backoff)
 
         def decorate(handler: F) -> F:
-            rule = self._rule(handler, profile, limit, tries, backoff)
-            rule = replace(rule, gather=together, filter=found)
+            rule = self._rule(handler, profile, limit)
+            rule = replace(rule, gather=together, filter=found, tries=tries, backoff=pauses)
             for one in _each(message):
                 self._add(event, one, state, rule)
             return handler
@@ -179,63 +178,47 @@ class Bot:
         state: str | Sequence[str] | None = None,
         profile: Profiles | None = None,
         limit: float | None = None,
-        tries: int | None = None,
-        backoff: float | Sequence[float] = (),
     ) -> Callable[[F], F]:
         """Decorate the handler of every event without another handler.
 
         With `state` it is the fallback of that state. It takes messages and postbacks without a
-        handler in that state, before any handler without a state. `limit`, `tries` and `backoff`
-        are as in `add`.
+        handler in that state, before any handler without a state. `limit` is as in `add`.
         """
 
         def decorate(handler: F) -> F:
-            self._add(None, None, state, self._rule(handler, profile, limit, tries, backoff))
+            self._add(None, None, state, self._rule(handler, profile, limit))
             return handler
 
         return decorate
 
     def timer(
-        self,
-        name: str,
-        *,
-        profile: Profiles | None = None,
-        limit: float | None = None,
-        tries: int | None = None,
-        backoff: float | Sequence[float] = (),
+        self, name: str, *, profile: Profiles | None = None, limit: float | None = None
     ) -> Callable[[F], F]:
         """Decorate the handler of a timer's name; it gets a TimerEvent. Raises BotError.
 
         It also handles names that continue after a colon, unless they have a handler of their own:
         the handler of "ring" also handles "ring:1". Several timers can therefore wait at once.
-        `limit`, `tries` and `backoff` are as in `add`.
+        `limit` is as in `add`.
         """
         checked_name(name)
 
         def decorate(handler: F) -> F:
-            self.timers[name] = self._rule(handler, profile, limit, tries, backoff)
+            self.timers[name] = self._rule(handler, profile, limit)
             return handler
 
         return decorate
 
     def timeout(
-        self,
-        state: str,
-        *,
-        profile: Profiles | None = None,
-        limit: float | None = None,
-        tries: int | None = None,
-        backoff: float | Sequence[float] = (),
+        self, state: str, *, profile: Profiles | None = None, limit: float | None = None
     ) -> Callable[[F], F]:
         """Decorate the handler that runs when the time of `talk.expect(state, within=...)` is over.
 
-        The conversation has left the state by then. `limit`, `tries` and `backoff` are as in `add`.
-        Raises BotError.
+        The conversation has left the state by then. `limit` is as in `add`. Raises BotError.
         """
         checked_state(state)
 
         def decorate(handler: F) -> F:
-            self.timeouts[state] = self._rule(handler, profile, limit, tries, backoff)
+            self.timeouts[state] = self._rule(handler, profile, limit)
             return handler
 
         return decorate
@@ -246,7 +229,7 @@ class Bot:
         It gets what the failed handler got. Its decisions are recorded with the dead letter; if it
         fails, it has decided nothing.
         """
-        self.on_failed = self._rule(handler, False, None, None, ())
+        self.on_failed = self._rule(handler, False, None)
         return handler
 
     def rule_in(self, talk: Talk, event: Any, choose: Choose = first_of) -> Rule | None:
@@ -268,20 +251,19 @@ class Bot:
         NoTimerHandler.
         """
         if isinstance(event, TimerEvent):
-            rule = self._rule_of_timer(event)
-            yield from () if rule is None else (rule,)
+            yield from filter(None, [self._rule_of_timer(event)])
             return
         message = type(getattr(event, "message", None))
         keys: list[tuple[type | None, type | None]] = [(type(event), message), (type(event), None)]
         for where in dict.fromkeys((state, None)):
-            for *classes, its_state, rule in self.filtered:
-                is_its_place = its_state == where and tuple(classes) in keys
-                if is_its_place and rule.filter is not None and rule.filter.fits(event):
+            for (*classes, its_state, found), rule in self.rules.items():
+                is_here = its_state == where and tuple(classes) in keys
+                if found is not None and is_here and found.fits(event):
                     yield rule
             has_fallback = where is None or isinstance(event, UTTERANCES)
-            for both in (*keys, *([(None, None)] if has_fallback else [])):
-                if (*both, where) in self.rules:
-                    yield self.rules[(*both, where)]
+            for both in (*keys, (None, None)) if has_fallback else keys:
+                if (*both, where, None) in self.rules:
+                    yield self.rules[(*both, where, None)]
 
     def gathers(
         self, rule: Rule, talk: Talk, document: Document, choose: Choose = first_of
@@ -325,30 +307,14 @@ class Bot:
         for where in _each(state):
             if where is not None:
                 checked_state(where)
-            if rule.filter is not None and event is not None:
-                self.filtered.append((event, message, where, rule))
-            else:
-                self.rules[event, message, where] = rule
+            self.rules[event, message, where, rule.filter] = rule
             self.has_states = self.has_states or where is not None
 
-    def _rule(
-        self,
-        handler: Handler,
-        profile: Profiles | None,
-        limit: float | None,
-        tries: int | None,
-        backoff: float | Sequence[float],
-    ) -> Rule:
+    def _rule(self, handler: Handler, profile: Profiles | None, limit: float | None) -> Rule:
         _check_handler(handler)
         if limit is not None:
             _check_seconds(limit, "limit=", MOST_LIMIT_SECONDS)
-        if tries is not None:
-            _check_number(tries, "tries=", 1, MOST_TRIES)
-        pauses = tuple(_each(backoff))
-        for seconds in pauses:
-            _check_seconds(seconds, "backoff=", MOST_AFTER_SECONDS)
-        profile = self._profiles if profile is None else profile
-        return Rule(handler, profile, limit, tries=tries, backoff=pauses)
+        return Rule(handler, self._profiles if profile is None else profile, limit)
 
 
 def _check_class(one: object, kind: type, where: str, example: str) -> None:
@@ -371,6 +337,14 @@ def _gather(event: type, seconds: float | None, most: int | None) -> Gather | No
     most = MOST_DEFAULT if most is None else most
     _check_number(most, "most=", 2, MOST_TOGETHER)
     return Gather(float(seconds), most)
+
+
+def _pauses(tries: int | None, backoff: float | Sequence[float]) -> tuple[float, ...]:
+    if tries is not None:
+        _check_number(tries, "tries=", 1, MOST_TRIES)
+    for seconds in _each(backoff):
+        _check_seconds(seconds, "backoff=", MOST_LIMIT_SECONDS)
+    return tuple(_each(backoff))
 
 
 def _check_seconds(seconds: object, where: str, most: float) -> None:

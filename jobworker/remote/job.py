@@ -16,7 +16,7 @@ from typing import Any
 from jobworker.bot.bot import Rule
 from jobworker.bot.events import model_of
 from jobworker.bot.talk import Talk, TalkContext
-from jobworker.errors import MOST_AFTER_SECONDS, BotError
+from jobworker.errors import BotError
 from jobworker.handler_retry import Failure
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import StoredConversation, checked
@@ -143,7 +143,7 @@ def decide(
     if "choose" in job.message:
         filters = ((name, rule.filter) for name, rule in rules)
         holds = (name for name, one in filters if one is not None and one.holds(events[0], talk))
-        return {**_decision(job.attempt, DECIDED), "rule": next(holds, None)}
+        return {**_decision(job.attempt, DECIDED), "actions": [], "rule": next(holds, None)}
     [(_, rule)] = rules
     before = to_json(talk.data)
     rule.handler(events if job.message["together"] else events[0], talk)
@@ -205,7 +205,7 @@ def _decision(attempt: str, outcome: str) -> dict[str, Any]:
 
 def failure_of(decision: Mapping[str, Any], masked: Callable[[str], str]) -> Failure | None:
     """Return the failure in a decision; None for a successful one. Raises ValueError."""
-    outcome = decision.get("outcome")
+    outcome, after = decision.get("outcome"), decision.get("after")
     if outcome == DECIDED:
         return None
     if outcome != FAILED:
@@ -217,13 +217,8 @@ def failure_of(decision: Mapping[str, Any], masked: Callable[[str], str]) -> Fai
         lasting=decision.get("lasting") is True,
         passing=decision.get("passing") is True,
         comes_again=decision.get("comesAgain") is True,
-        after=_after(decision.get("after")),
+        after=None if after is None else float(str(after)),
     )
-
-
-def _after(value: object) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return min(max(float(value), 0.0), MOST_AFTER_SECONDS) if is_number else None  # type: ignore[arg-type]
 
 
 def written(message: Mapping[str, Any]) -> bytes:

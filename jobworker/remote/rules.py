@@ -20,13 +20,16 @@ from jobworker.errors import BotError
 MOST_RULES = 10_000
 UNKNOWN = "unknown"
 # The fields that a rule of each kind may have; the last kind handles all other events.
-_ALL = ("name", "profile", "limit", "tries", "backoff")
+_ALL = ("name", "profile", "limit")
+_RETRIES = ("tries", "backoff")
 _FILTERS = ("text", "mentioned", "postback", "when")
 KINDS: Mapping[str, frozenset[str]] = {
     "timer": frozenset((*_ALL, "timer")),
     "timeout": frozenset((*_ALL, "timeout")),
     "failed": frozenset(("name", "profile", "failed")),
-    "event": frozenset((*_ALL, "event", "message", "state", "gather", "most", *_FILTERS)),
+    "event": frozenset(
+        (*_ALL, "event", "message", "state", "gather", "most", *_RETRIES, *_FILTERS)
+    ),
     "default": frozenset((*_ALL, "state")),
 }
 FIELDS = frozenset[str]().union(*KINDS.values())
@@ -64,12 +67,11 @@ def rules_of(bot: Bot) -> tuple[dict[str, Any], Mapping[str, Rule]]:
             row["limit"] = rule.limit
         if rule.gather is not None:
             row |= {"gather": rule.gather.seconds, "most": rule.gather.most}
-        if rule.tries is not None:
-            row["tries"] = rule.tries
-        if rule.backoff:
-            row["backoff"] = [*rule.backoff]
+        if rule.tries is not None or rule.backoff:
+            row |= {"tries": rule.tries, "backoff": [*rule.backoff]}
         if (found := rule.filter) is not None:
-            row |= {name: one for name in _FILTERS[:3] if (one := getattr(found, name))}
+            data = {name: getattr(found, name) for name in _FILTERS[:3]}
+            row |= {name: one for name, one in data.items() if one and isinstance(one, str | bool)}
             row |= {"when": True} if found.is_code else {}
         rows.append(row)
     return {"perMember": bot.per_member, "rules": rows}, by_name
@@ -92,8 +94,7 @@ def bot_of(table: object, version: str) -> Bot:
 
 
 def _every_rule(bot: Bot) -> Iterator[tuple[dict[str, Any], Rule]]:
-    plain = ((*where, rule) for where, rule in bot.rules.items())
-    for event, message, state, rule in (*bot.filtered, *plain):
+    for (event, message, state, _), rule in bot.rules.items():
         if not {event, message} <= _TYPES.keys() | {None}:
             # A base class: no LINE event is exactly that, so its handler never runs.
             continue
@@ -118,8 +119,8 @@ def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> Non
         raise ValueError("name: a text that no other rule has")
     names.add(name)
     handler = RemoteHandler(version, name)
-    own = {name: row[name] for name in _ALL[1:] if row.get(name) is not None}
-    if own.get("profile") not in (None, True, False, "later"):
+    own: Any = {"profile": row.get("profile"), "limit": row.get("limit")}
+    if own["profile"] not in (None, True, False, "later"):
         raise ValueError("profile: true, false or later")
     if kind == "timer":
         bot.timer(row["timer"], **own)(handler)
@@ -131,8 +132,8 @@ def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> Non
         message = MESSAGES[row["message"]] if row.get("message") is not None else None
         if message is not None and row["event"] not in WITH_MESSAGE:
             raise ValueError(f"message: not for the event {row['event']!r:.40}")
-        given = ("gather", "most", *_FILTERS[:3])
-        more: dict[str, Any] = {name: row[name] for name in given if row.get(name) is not None}
+        given = ("gather", "most", *_RETRIES, *_FILTERS[:3])
+        more = {name: row[name] for name in given if row.get(name) is not None}
         if row.get("when"):
             more["when"] = handler
         event = EVENTS[row["event"]]

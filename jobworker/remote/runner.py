@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any
 
-from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.bot import Bot, Choose, Rule, first_of
 from jobworker.bot.talk import Talk
 from jobworker.errors import NoTimerHandler, WorkerAway
 from jobworker.handler_context import HandlerContext
@@ -20,7 +19,6 @@ from jobworker.remote.actions import INVALID, Replay
 from jobworker.remote.job import failure_of, job_of
 from jobworker.remote.leader import GRACE_SECONDS, MOST_DEATHS, Workers
 from jobworker.remote.rules import RemoteHandler
-from linedesk.store.documents import Document
 
 # A condition of a filter runs for no longer.
 CONDITION_SECONDS = 5.0
@@ -49,29 +47,19 @@ class RemoteRunner(HandlerRunner):
             raise WorkerAway(self._workers.broker.trouble() or "no_worker_connected")
         return bot
 
-    def rule_in(
-        self, talk: Talk, event: Any, *, lost_by: frozenset[str] = frozenset()
-    ) -> Rule | None:
+    def rule_in(self, talk: Talk, event: Any, choose: Choose = first_of) -> Rule | None:
         try:
-            return self.bot().rule_in(talk, event, partial(self._choose, lost_by=lost_by))
+            return super().rule_in(talk, event, choose)
         except NoTimerHandler:
             # guard: timer-of-another-version -> never
             if any(bot.has_timer(event.name) for bot in self._workers.versions.others()):
                 raise WorkerAway("other_bot_version") from None
             raise
 
-    def gathers(
-        self, rule: Rule, talk: Talk, document: Document, *, lost_by: frozenset[str] = frozenset()
-    ) -> bool:
-        return self.bot().gathers(rule, talk, document, partial(self._choose, lost_by=lost_by))
-
-    def _choose(
+    def choose(
         self, rules: Iterator[Rule], event: Any, talk: Talk, *, lost_by: frozenset[str]
     ) -> Rule | None:
-        """Return the first rule that takes the event; a worker judges filters that are code.
-
-        Raises WorkerAway, ConditionFailed.
-        """
+        """Ask a worker, which judges filters that are code. Raises WorkerAway, ConditionFailed."""
         asked: dict[str, Rule] = {}
         certain = None
         for rule in rules:

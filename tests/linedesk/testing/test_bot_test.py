@@ -130,7 +130,7 @@ def test_what_mongodb_cannot_hold_fails_in_the_test() -> None:
     test = bot_that(lambda event, talk: talk.data.update(kept=object()))
     with pytest.raises(BotError, match="MongoDB cannot hold") as caught:
         test.says("U1", "やあ")
-    assert "dead letter at once" in caught.value.__notes__[0]
+    assert "HANDLER_TRIES" in caught.value.__notes__[0]
 
 
 def test_a_handler_that_raises_has_done_nothing() -> None:
@@ -144,7 +144,7 @@ def test_a_handler_that_raises_has_done_nothing() -> None:
     refused = bot_that(lambda event, talk: talk.reply(*"123456"))
     with pytest.raises(BotError, match="messages in one send") as caught_too:
         refused.says("U1", "やあ")
-    assert "at once" in caught_too.value.__notes__[0]
+    assert "three times" in caught_too.value.__notes__[0]
 
 
 def test_in_a_group_each_member_has_a_place_where_the_bot_says_so() -> None:
