@@ -253,7 +253,7 @@ def test_an_event_without_a_handler_says_so_in_trace_log_and_metrics(
         "unhandled kind of event kind=postback reason='no handler takes it'",
         "unhandled kind of event kind=dreamt/text reason='line-bot-sdk cannot read it'",
     ]
-    assert figure(desk, "no_handler"), figure(desk, "unreadable") == (1, 2)
+    assert (figure(desk, "no_handler"), figure(desk, "unreadable")) == (1, 2)
 
 
 def figure(desk: Room, cause: str) -> Any:
