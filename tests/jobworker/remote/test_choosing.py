@@ -90,7 +90,7 @@ def test_a_worker_says_sorry_and_its_errors_keep_their_kind(house: House) -> Non
 
 def test_a_condition_that_fails_is_a_failed_try(house: House) -> None:
     bot, user = Bot(), house.sim.add_user("花子")
-    bot.add(MessageEvent, when=lambda event, talk: event.message.nothing)(print)
+    bot.add(MessageEvent, when=lambda event, talk: event.message.nothing)(lambda e, t: None)
     bot.failed(lambda event, talk: talk.reply("申し訳ありません"))
     room = house.leader()
     house.worker(bot)
