@@ -157,7 +157,7 @@ def test_each_folder_can_be_taken_in_at_a_refresh() -> None:
 MOST_LINES = {
     "frontdesk": 2_479,
     "dispatcher": 6_643,
-    "jobworker": 14_476,
+    "jobworker": 14_910,
     "linedesk.store": 3_594,
     "linedesk.runtime": 1_111,
 }
@@ -168,11 +168,11 @@ MOST_AROUND = {
     "linedesk.commands": 1_854,
     "linedesk.doctor": 1_376,
     "linedesk.launch": 1_896,
-    "linedesk.operate": 5_101,
+    "linedesk.operate": 5_109,
     "linedesk.page": 2_295,
     "linedesk.settings": 667,
     "linedesk.setup": 1_657,
-    "linedesk.testing": 895,
+    "linedesk.testing": 911,
     "linesim": 5_156,
 }
 # The whole suite, and all English pages.

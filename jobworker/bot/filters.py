@@ -9,17 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
 from linebot.v3.webhooks import PostbackEvent, TextMessageContent
 
 from jobworker.errors import BotError
 
-if TYPE_CHECKING:
-    from jobworker.bot.talk import Talk
-
-Condition = Callable[[Any, "Talk"], object]
+Condition = Callable[[Any, Any], object]
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Filter:
         has_pairs = not wanted or wanted <= pairs(event.postback.data).items()
         return is_text and has_pairs and (not self.mentioned or _is_addressed(event))
 
-    def holds(self, event: Any, talk: Talk) -> bool:
+    def holds(self, event: Any, talk: Any) -> bool:
         """Judge the parts that are code. Raises the errors of the bot's condition."""
         if isinstance(self.text, re.Pattern) and self.text.search(_text(event)) is None:
             return False

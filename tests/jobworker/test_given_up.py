@@ -11,7 +11,7 @@ import pytest
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from jobworker.bot.talk import Talk
-from jobworker.handler_retry import Failure, RetryLimits, raised
+from jobworker.handler_retry import RetryLimits, raised
 from linedesk import Bot, BotError, ContentNotReady, GiveUp, Retry
 from linedesk.operate.dead_letters import explained
 from linedesk.operate.events.story import tell
@@ -94,6 +94,7 @@ def test_a_handler_s_own_tries_count_and_its_key_waits_without_a_thread(
         raise ConnectionError
 
     bot.default()(lambda event, talk: talk.reply("はい"))
+    bot.failed(lambda event, talk: talk.data.update(failed=event.message.text))
     desk = room(bot, threads=2, tries=6)
     desk.says(user, "一回")
     desk.until_quiet()
@@ -109,6 +110,8 @@ def test_a_handler_s_own_tries_count_and_its_key_waits_without_a_thread(
     desk.pool.give_up("main", user.user_id, first["eventId"])
     desk.until_quiet()
     assert texts(sim, user) == ["はい"]
+    # An operator's release asks nothing of the bot.
+    assert desk.conversation(user.user_id)["data"] == {"failed": "一回"}
 
 
 # Given up.
@@ -157,12 +160,7 @@ def test_its_own_failure_changes_nothing(room: Rooms, sim: Sim, how: str) -> Non
 
 def test_it_also_runs_for_a_handler_that_never_returned(room: Rooms, sim: Sim) -> None:
     user, reached, end = sim.add_user("花子"), threading.Event(), threading.Event()
-
-    def handler(event: Any, talk: Talk) -> None:
-        reached.set()
-        end.wait(30)
-
-    bot = a_bot(handler)
+    bot = a_bot(lambda event, talk: (reached.set(), end.wait(30)))
     bot.failed(says_sorry)
     desk = room(bot, tries=1)
     desk.says(user, "?")
@@ -216,17 +214,6 @@ def test_it_decides_again_on_a_newer_state_and_its_handler_does_not(room: Rooms,
     assert desk.conversation(user.user_id)["data"] == {"sorry": 6}
 
 
-def test_an_operator_s_release_asks_nothing_of_the_bot(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    bot, runs = failing(ConnectionError(), failed=says_sorry)
-    desk = room(bot, retry_limits=RetryLimits(backoff=(3600.0,)))
-    document = desk.says(user, "?")
-    eventually(lambda: runs and desk.pool.view.waiting())
-    desk.pool.give_up("main", user.user_id, document["eventId"])
-    desk.until_quiet()
-    assert (texts(sim, user), len(desk.letters())) == ([], 1)
-
-
 # Events that no handler takes.
 
 
@@ -258,10 +245,3 @@ def test_an_event_without_a_handler_says_so_in_trace_log_and_metrics(
 
 def figure(desk: Room, cause: str) -> Any:
     return desk.registry.get_sample_value("linedesk_unhandled_events_total", {"cause": cause})
-
-
-def test_a_failure_of_a_worker_keeps_its_kind() -> None:
-    from jobworker.remote.job import failed, failure_of
-
-    for one in (raised(KeyError("a")), raised(Retry(after=5)), Failure("x", "-", "", lasting=True)):
-        assert failure_of(failed("a1", one), str) == one

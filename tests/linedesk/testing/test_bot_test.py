@@ -11,7 +11,7 @@ from linebot.v3 import webhooks as line
 from linebot.v3.messaging import TextMessage
 
 from jobworker.errors import NoTimerHandler
-from linedesk import Bot, BotError, ContentNotFound, Talk, TimerEvent
+from linedesk import Bot, BotError, ContentNotFound, GiveUp, Talk, TimerEvent
 from linedesk.testing import BotTest, BotWarning, EndlessTimers, Sent
 from tests.linedesk.testing.kit_bot import bot as kit_bot
 
@@ -331,3 +331,26 @@ def test_a_slow_answer_is_a_push_by_default() -> None:
     assert slow.says("U1", "?").pushes == ["考えました。"]
     with pytest.raises(ValueError, match="no button"):
         slow.taps("U1")
+
+
+def test_a_test_sees_what_the_bot_says_of_an_event_that_is_given_up() -> None:
+    raises: list[Exception] = []
+
+    def handle(event: Any, talk: Talk) -> None:
+        talk.reply("はい")
+        talk.data["handled"] = True
+        if raises:
+            raise raises[0]
+
+    test = bot_that(handle)
+    test.fails()
+    assert test.says("U1", "?").sent == ()
+    test.bot.failed(lambda event, talk: talk.reply("申し訳ありません"))
+    for raises[:] in ([], [GiveUp("満席")]):
+        test.fails()
+        test.takes(60)
+        assert test.says("U1", "?").pushes == ["申し訳ありません"]
+    assert test.data("U1") == {}
+    with pytest.raises(GiveUp) as caught:
+        test.says("U1", "?")
+    assert "at once" in caught.value.__notes__[0]
