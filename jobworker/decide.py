@@ -178,9 +178,7 @@ def _handle(case: Case) -> Decided | Failure:
 
 
 def decide_given_up(case: Case) -> Decided | Failure:
-    """Return the decision of `@bot.failed` about an event that is given up, which a letter has to
-    join. Raises its errors.
-    """
+    """Return the decision of `@bot.failed` about an event that is given up. Raises its errors."""
     rule = case.runner.bot().on_failed
     return Decided(NOTHING) if rule is None else _decided_by(case, rule)
 

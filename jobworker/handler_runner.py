@@ -44,9 +44,7 @@ class HandlerRunner:
     def choose(
         self, rules: Iterator[Rule], event: Any, talk: Talk, *, lost_by: frozenset[str]
     ) -> Rule | None:
-        """The first rule whose filter holds. `lost_by` are the worker processes that lost the
-        event's job. Raises as `rule_in`.
-        """
+        """The first rule whose filter holds. `lost_by`: worker processes that lost its job."""
         return first_of(rules, event, talk)
 
     def limit_of(self, rule: Rule) -> float | None:

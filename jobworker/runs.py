@@ -17,7 +17,7 @@ from pymongo.collection import Collection
 
 from dispatcher.conversations.mailbox import Condemned, Job, JobResult, Wait
 from jobworker.bot.bot import Profiles, Rule
-from jobworker.bot.gather import Gathering
+from jobworker.bot.gather import Gathering, answered
 from jobworker.handler_context import HandlerContext
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Decision, Recording
@@ -37,7 +37,6 @@ TYPE_CHARACTERS = 40
 
 UNHEARD = "unheard"
 NO_HANDLER, UNREADABLE = "no_handler", "unreadable"
-MOST_KINDS = 200
 FAILED = "failed"
 TIMEOUT = "timeout"
 AGAIN = "again"
@@ -125,6 +124,17 @@ class JobMemo:
         """Return those of them that the handler gets."""
         return self.heard if self.gathered else (document,)
 
+    def begin_call(self, document: Document) -> HandlerContext:
+        """Return the next call of the handler, or of `@bot.failed`."""
+        self.had_sent = self.given_up is not None and self.has_sent
+        self.call = HandlerContext(
+            document,
+            answered=answered(self.heard) if self.heard else None,
+            number=self.failed_tries + 1,
+            lost_by=self.lost_by,
+        )
+        return self.call
+
     def disband(self, job: Job) -> None:
         """Decide the event alone; the messages gathered with it are gathered again behind it."""
         if self.gathered:
@@ -192,15 +202,9 @@ class Runs:
         event, mark = document["event"], object()
         types = text_of(event, "type"), text_of(event, "message", "type")
         kind = "/".join(filter(None, types))[: 2 * TYPE_CHARACTERS]
-        is_new = len(self._told) < MOST_KINDS
-        if is_new and self._told.setdefault((why, kind), mark) is mark:
-            told = "no handler takes it" if why == NO_HANDLER else "line-bot-sdk cannot read it"
-            log.warning(
-                "unhandled kind of event kind=%s reason=%r event_id=%s",
-                kind,
-                told,
-                name_of(document),
-            )
+        if self._told.setdefault((why, kind), mark) is mark:
+            told = "unhandled kind of event kind=%s cause=%s event_id=%s"
+            log.warning(told, kind, why, name_of(document))
 
     def abandoned(self, document: Document, memo: JobMemo) -> None:
         """Note that the last run's handler was abandoned; its later result is not reported.

@@ -173,6 +173,14 @@ class Turns:
         )
         return Wait.because(Why.HANDLER_FAILED, pause, failures=memo.failures)
 
+    def asks_failed(self, job: Job) -> bool:
+        """Whether the bot has `@bot.failed`, and it may get the event: no replay, and no timer
+        without a rule.
+        """
+        has_rule = job.memo.rule is not None or not is_fired_timer(job.document["event"])
+        has_one = self.runner.bot().on_failed is not None
+        return has_one and has_rule and under_replay(job.document) is None
+
     def failed_again(self, job: Job, failure: Failure) -> None:
         """`@bot.failed` failed, too: it decides nothing, and is not tried again."""
         log.error(
@@ -319,7 +327,7 @@ class Turn:
     def _given_up_before(self) -> Decided | Condemned | Wait | None:
         """Let `@bot.failed` decide, in a run of its own; its failure changes nothing."""
         give_up = self._memo.given_up
-        if give_up is None or not self._asks_failed():
+        if give_up is None or not self._turns.asks_failed(self._job):
             return give_up
         decided = self._decided(decide_given_up)
         if isinstance(decided, Failure):
@@ -329,14 +337,6 @@ class Turn:
         letters = self._given_up(give_up).effects
         told = decided.decision
         return Decided(replace(told, effects=[*letters, *told.effects]))
-
-    def _asks_failed(self) -> bool:
-        """Whether the bot has a handler for it. It gets no timer that has none, and no replay: that
-        is the operator's.
-        """
-        document, runner = self._document, self._turns.runner
-        has_rule = self._memo.rule is not None or not is_fired_timer(document["event"])
-        return has_rule and under_replay(document) is None and runner.bot().on_failed is not None
 
     def _handle(self) -> Decided | Condemned | Wait:
         decided = self._decided(decide)
@@ -378,7 +378,7 @@ class Turn:
     def _failed(self, failure: Failure) -> Wait | Condemned:
         self.run.outcome, self.run.error = FAILED, failure.what
         outcome = self._turns.failed(self._job, failure)
-        if isinstance(outcome, Condemned) and self._asks_failed():
+        if isinstance(outcome, Condemned) and self._turns.asks_failed(self._job):
             return Wait.because(Why.DEFERRED, 0.0)
         return outcome
 
@@ -407,7 +407,7 @@ class Turn:
             memo.first_at = datetime.now(UTC)
             self._turns.runs.waited(self._document, memo.first_at)
         memo.tries += 1
-        call = self._context()
+        call = memo.begin_call(self._document)
         end_animation = self._turns.animate(self._document, call)
         run.handler_began = time.monotonic()
         runner = self._turns.runner
@@ -424,20 +424,9 @@ class Turn:
             end_animation()
 
     def _call_failed(self, rule: Rule, event: Any, talk: Talk) -> Failure | None:
-        runner, call = self._turns.runner, self._context()
+        runner, call = self._turns.runner, self._memo.begin_call(self._document)
         with call.under(self._job.begin_handler(runner.limit_of(rule))):
             return runner.run(rule, event, talk, call)
-
-    def _context(self) -> HandlerContext:
-        memo = self._memo
-        memo.had_sent = memo.given_up is not None and memo.has_sent
-        memo.call = HandlerContext(
-            self._document,
-            answered=answered(memo.heard) if memo.heard else None,
-            number=memo.failed_tries + 1,
-            lost_by=memo.lost_by,
-        )
-        return memo.call
 
     def _offer_button(self) -> None:
         """Arrange a button for the handler's event, to be shown unless it is decided first."""

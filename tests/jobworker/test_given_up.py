@@ -237,8 +237,8 @@ def test_an_event_without_a_handler_says_so_in_trace_log_and_metrics(
     assert any("no handler of the bot takes it; line-bot-sdk cannot read it" in one for one in told)
     logged = [one.getMessage() for one in caplog.records if "unhandled" in one.getMessage()]
     assert [one.partition(" event_id")[0] for one in logged] == [
-        "unhandled kind of event kind=postback reason='no handler takes it'",
-        "unhandled kind of event kind=dreamt/text reason='line-bot-sdk cannot read it'",
+        "unhandled kind of event kind=postback cause=no_handler",
+        "unhandled kind of event kind=dreamt/text cause=unreadable",
     ]
     assert (figure(desk, "no_handler"), figure(desk, "unreadable")) == (1, 2)
 
