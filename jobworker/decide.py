@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any
 
+from linebot.v3.models import UnknownEvent
+
 from dispatcher.conversations.mailbox import Job, Wait
-from jobworker.bot.bot import Rule
-from jobworker.bot.events import model_of
+from jobworker.bot.bot import Choose, Rule
+from jobworker.bot.events import TimerEvent, model_of
 from jobworker.bot.gather import Gathering
 from jobworker.bot.talk import Talk
 from jobworker.handler_retry import Failure
@@ -24,7 +26,7 @@ from jobworker.line.profiles import is_fresh
 from jobworker.record.conversations import Decision, StoredConversation, checked
 from jobworker.record.edits import editable_id, edited_at, is_edit, newest
 from jobworker.record.waiting_answers import fetched
-from jobworker.runs import UNHEARD, JobMemo
+from jobworker.runs import NO_HANDLER, UNHEARD, JobMemo
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.records.letters import under_replay
 from linedesk.store.records.waits import Why
@@ -70,6 +72,11 @@ class Case:
         """The handler's talk."""
         return self.make_talk()
 
+    @property
+    def choose(self) -> Choose:
+        """Chooses one of the rules that may take an event."""
+        return partial(self.runner.choose, lost_by=self.memo.lost_by)
+
     @cached_property
     def event(self) -> Any:
         """The SDK's model of the event."""
@@ -112,7 +119,8 @@ def _edited(case: Case) -> Decided | None:
 
 def _find_rule(case: Case) -> None:
     memo = case.memo
-    case.rule = rule = case.runner.rule_in(case.talk, case.event)
+    case.rule = rule = case.runner.rule_in(case.talk, case.event, case.choose)
+    memo.is_unreadable = isinstance(case.event, UnknownEvent)
     if rule is None and not is_edit(case.job.document):
         # The message's own handler does not see the edit: it comes as an event.
         memo.edits.times.clear()
@@ -200,7 +208,7 @@ def _belongs(case: Case, rule: Rule, document: Document) -> bool:
     """Whether the document goes with the event, unless it is decided already."""
     found = case.memo.found_applied
     is_decided = bool(found) and name_of(document) in found
-    return not is_decided and case.runner.bot().gathers(rule, case.talk, document)
+    return not is_decided and case.runner.bot().gathers(rule, case.talk, document, case.choose)
 
 
 def _heard(case: Case) -> Sequence[Document]:
@@ -221,9 +229,23 @@ def _heard(case: Case) -> Sequence[Document]:
 
 
 def _handle(case: Case) -> Decided | Failure:
-    rule, memo, talk = case.rule, case.memo, case.talk
+    decided = _decided_by(case, case.rule)
+    is_line_event = not isinstance(case.event, TimerEvent)
+    if case.rule is None and is_line_event and isinstance(decided, Decided):
+        return replace(decided, outcome=NO_HANDLER)
+    return decided
+
+
+def decide_given_up(case: Case) -> Decided | Failure:
+    """Return the decision of `@bot.failed` about an event that is given up. Raises its errors."""
+    rule = case.runner.bot().on_failed
+    return Decided(NOTHING) if rule is None else _decided_by(case, rule)
+
+
+def _decided_by(case: Case, rule: Rule | None) -> Decided | Failure:
+    memo, talk = case.memo, case.talk
     event = case.event
-    if rule is not None and rule.gather is not None:
+    if memo.gathered:
         event = [model_of(one["event"]) for one in memo.heard]
         talk.gathered(memo.heard)
     if memo.profile is not None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from dispatcher.conversations.mailbox import GiveUp
+from dispatcher.conversations.mailbox import Condemned
 from linedesk.store.documents import Document, name_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.effects import ANSWER_TO, RETRY_KEY, TOKEN_FROM, TRIED_AT
@@ -192,7 +192,7 @@ def row_of(effect: Mapping[str, Any]) -> Document:
 # Dead letters.
 
 
-def of_event(document: Document, give_up: GiveUp) -> Document:
+def of_event(document: Document, give_up: Condemned) -> Document:
     """Return the effect "dead letter" of an event; its `id` is the event's name."""
     return {
         "id": name_of(document),

@@ -92,7 +92,26 @@ class ExternalContent(ContentError, PermanentError):
     """The content is on an external server; the bot's own code has to fetch it."""
 
 
-class BotError(PermanentError, ValueError):
+class Retry(WorkerError):
+    """A handler raises it to be tried again in `after` seconds, six hours at most; a failed try."""
+
+    def __init__(self, *, after: float) -> None:
+        super().__init__(f"again in {after} s")
+        self.after = float(after)
+
+
+class GiveUp(PermanentError):
+    """A handler raises it to end its event now, without another try.
+
+    `reason` goes to the log and into the dead letter's cause, so it never quotes a user.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class BotError(WorkerError, ValueError):
     """The bot's decision cannot be carried out; its handler has to be fixed.
 
     `reason` goes to the log and into the dead letter's cause, so it never quotes a user.
@@ -115,9 +134,14 @@ class TalkEnded(BotError):
     """A talk was used to send or to set a timer after its handler had ended."""
 
 
-class NoTimerHandler(BotError):
+class NoTimerHandler(BotError, PermanentError):
     """A timer fired, and the present bot has no handler of its name."""
 
 
+COME_AGAIN = (
+    *(BotError, TypeError, NameError, AttributeError),
+    *(LookupError, ImportError, AssertionError),
+)
+"""Errors of the bot's code: most of them come again in each try, so a long wait would not help."""
 NOT_ITS_FAULT = (StoreUnavailable, AccessRefused, GateClosed, WorkerAway)
 """Errors that a handler may meet without being at fault: its event is not given up for them."""

@@ -12,9 +12,10 @@ runner
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.bot import Bot, Choose, Rule, first_of
 from jobworker.bot.places import run
 from jobworker.bot.talk import Talk
 from jobworker.handler_context import HandlerContext
@@ -35,9 +36,17 @@ class HandlerRunner:
         assert self._bot is not None, "without worker processes the bot runs here"
         return self._bot
 
-    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
-        """The rule of an event (`Bot.rule_in`). Raises WorkerAway, NoTimerHandler."""
-        return self.bot().rule_in(talk, event)
+    def rule_in(self, talk: Talk, event: Any, choose: Choose = first_of) -> Rule | None:
+        """The rule of an event (`Bot.rule_in`). Raises WorkerAway, NoTimerHandler, and the errors
+        of the bot's conditions.
+        """
+        return self.bot().rule_in(talk, event, choose)
+
+    def choose(
+        self, rules: Iterator[Rule], event: Any, talk: Talk, *, lost_by: frozenset[str]
+    ) -> Rule | None:
+        """The first rule whose filter holds. `lost_by`: worker processes that lost its job."""
+        return first_of(rules, event, talk)
 
     def limit_of(self, rule: Rule) -> float | None:
         """The dispatcher's time limit of a handler; None for HANDLER_LIMIT_SECONDS."""

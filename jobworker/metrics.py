@@ -69,6 +69,13 @@ TABLE = (
         ("kind",),
         begin=("error", "timeout"),
     ),
+    Figure(
+        "unhandled_events",
+        COUNTER,
+        "Events that no handler takes, or that line-bot-sdk cannot read.",
+        ("cause",),
+        begin=("no_handler", "unreadable"),
+    ),
     # The outbox.
     Figure(
         "dead_letters",

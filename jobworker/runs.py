@@ -5,6 +5,7 @@ A row names the event, times, the outcome and the type of an error, never a user
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -14,18 +15,20 @@ from typing import Any
 
 from pymongo.collection import Collection
 
-from dispatcher.conversations.mailbox import Job, JobResult, Wait
+from dispatcher.conversations.mailbox import Condemned, Job, JobResult, Wait
 from jobworker.bot.bot import Profiles, Rule
-from jobworker.bot.gather import Gathering
+from jobworker.bot.gather import Gathering, answered
 from jobworker.handler_context import HandlerContext
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.conversations import Decision, Recording
 from jobworker.record.edits import HandledEdits
 from jobworker.row_log import RowLog
 from jobworker.sending.button import OfferedButton
-from linedesk.store.documents import Document, name_of
+from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.runs import GATHERED_WITH, WAITED_MS
+
+log = logging.getLogger(__name__)
 
 # At most this many rows of events without a result wait to be written. In a flood of thousands a
 # second, their rows would cost a tenth of the machine and overwrite more useful rows within
@@ -34,6 +37,7 @@ MOST_PLAIN = 500
 TYPE_CHARACTERS = 40
 
 UNHEARD = "unheard"
+NO_HANDLER, UNREADABLE = "no_handler", "unreadable"
 FAILED = "failed"
 TIMEOUT = "timeout"
 AGAIN = "again"
@@ -73,6 +77,8 @@ class JobMemo:
     profile_asked: bool = False
     rule: Rule | None = None
     """The rule that the last run found."""
+    is_unreadable: bool = False
+    """Whether line-bot-sdk cannot read the event."""
     learns: Profiles = False
     """Which names to fetch once this is recorded."""
     forgets: bool = False
@@ -93,13 +99,19 @@ class JobMemo:
     failures: int = 0
     passing_failures: int = 0
     """Those of them that are not the handler's fault and do not count as tries."""
+    bugs: int = 0
+    """Those of them that come again (`jobworker.errors.COME_AGAIN`)."""
+    given_up: Condemned | None = None
+    """Why its handler is not tried again; `@bot.failed` may still have to decide."""
     store_failures: int = 0
     away: int = 0
     """How many times in a row no worker process was free for it."""
     checked: bool = False
     """Whether no predecessor has decided it."""
     call: HandlerContext | None = None
-    """The last call of the handler."""
+    """The last call of the handler, or of `@bot.failed`."""
+    had_sent: bool = False
+    """Whether a call before that one has sent by itself."""
     button: OfferedButton | None = None
     """The button shown instead of an answer that is too late for the event's token."""
     run: JobRun = field(default_factory=JobRun)
@@ -114,6 +126,17 @@ class JobMemo:
     def heard_with(self, document: Document) -> Sequence[Document]:
         """Return those of them that the handler gets."""
         return self.heard if self.gathered else (document,)
+
+    def begin_call(self, document: Document) -> HandlerContext:
+        """Return the next call of the handler, or of `@bot.failed`."""
+        self.had_sent = self.given_up is not None and self.has_sent
+        self.call = HandlerContext(
+            document,
+            answered=answered(self.heard) if self.heard else None,
+            number=self.failed_tries + 1,
+            lost_by=self.lost_by,
+        )
+        return self.call
 
     def disband(self, job: Job) -> None:
         """Decide the event alone; the messages gathered with it are gathered again behind it."""
@@ -130,7 +153,7 @@ class JobMemo:
     @property
     def has_sent(self) -> bool:
         """Whether the handler has sent by itself, which no record shows."""
-        return self.call is not None and self.call.has_sent
+        return self.had_sent or (self.call is not None and self.call.has_sent)
 
 
 class Runs:
@@ -140,6 +163,8 @@ class Runs:
         self._figures = figures
         self._unwritten = figures.unwritten("jobs")
         self.rows = RowLog(collection, unwritten=self._unwritten)
+        # What was logged about a kind of event. `setdefault` is atomic.
+        self._told: dict[tuple[str, str], object] = {}
 
     def waited(self, document: Document, at: datetime) -> None:
         """Note that an event's handler starts for the first time."""
@@ -162,7 +187,9 @@ class Runs:
             "decided_events", UNHEARD if run.outcome == UNHEARD else verdict.value, by=count
         )
         outcome = run.outcome or verdict.value
-        if outcome == JobResult.DONE.value and self.rows.waiting >= MOST_PLAIN:
+        if memo.is_unreadable or outcome == NO_HANDLER:
+            self._unhandled(document, UNREADABLE if memo.is_unreadable else NO_HANDLER)
+        if outcome in (JobResult.DONE.value, NO_HANDLER) and self.rows.waiting >= MOST_PLAIN:
             self._unwritten(1)
             return
         recorded = memo.decision if verdict is JobResult.RECORDED else None
@@ -172,6 +199,16 @@ class Runs:
         for one in memo.gathered[1:]:
             outcome = of_heard if one in memo.heard else UNHEARD
             self._add(one, memo, outcome, first=name_of(memo.gathered[0]))
+
+    def _unhandled(self, document: Document, why: str) -> None:
+        """Count an event that no handler takes or line-bot-sdk cannot read; log each kind once."""
+        self._figures.add("unhandled_events", why)
+        event, mark = document["event"], object()
+        types = text_of(event, "type"), text_of(event, "message", "type")
+        kind = "/".join(filter(None, types))[: 2 * TYPE_CHARACTERS]
+        if self._told.setdefault((why, kind), mark) is mark:
+            told = "unhandled kind of event kind=%s cause=%s event_id=%s"
+            log.warning(told, kind, why, name_of(document))
 
     def abandoned(self, document: Document, memo: JobMemo) -> None:
         """Note that the last run's handler was abandoned; its later result is not reported.
@@ -210,6 +247,7 @@ class Runs:
             "outcome": outcome,
             "effects": effects,
             "error": run.error,
+            **({UNREADABLE: True} if memo.is_unreadable else {}),
             "thread": run.thread if call is None or run.handler_began is None else call.thread,
         }
         self.rows.add(row if first is None else {**row, GATHERED_WITH: first})

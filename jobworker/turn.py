@@ -7,6 +7,7 @@
 | `_no_room` | the conversation's outbox is full | a wait |
 | `_condemned` | it killed a process, or an operator dropped it | dead letters |
 | `_replayed` | it replays a dead letter | the letter's effect |
+| `_given_up_before` | its handler was given up, and `@bot.failed` decides | dead letters and that |
 | `_handle` | the handler decides, fails, or has to wait (`jobworker.decide`) | its decision |
 | `_commit` | always | the record |
 
@@ -28,12 +29,12 @@ from typing import Any
 from bson.dbref import DBRef
 
 from dispatcher.commit.committer import WAIT_SECONDS
-from dispatcher.conversations.mailbox import GiveUp, Job, JobResult, Wait
+from dispatcher.conversations.mailbox import Condemned, Job, JobResult, Wait
 from jobworker.bot.bot import Rule
 from jobworker.bot.events import is_event, is_fired_timer
 from jobworker.bot.gather import answered
 from jobworker.bot.talk import Talk, TalkContext
-from jobworker.decide import Case, Decided, decide
+from jobworker.decide import Case, Decided, decide, decide_given_up
 from jobworker.errors import NOT_ITS_FAULT, GateClosed, LineAway, WorkerAway
 from jobworker.handler_context import Abandoned, HandlerContext
 from jobworker.handler_retry import (
@@ -137,37 +138,56 @@ class Turns:
         """Handle an abandoned handler: a failed try, and the job runs again later."""
         memo: JobMemo = job.memo
         self.runs.abandoned(job.document, memo)
+        if memo.given_up is not None:
+            self.failed_again(job, did_not_return(stack))
+            memo.decision = letters_of(memo.heard_with(job.document), memo.given_up)
+            return Wait.because(Why.DEFERRED, 0.0)
         outcome = self.failed(job, did_not_return(stack, has_sent=memo.has_sent))
-        if isinstance(outcome, Wait):
-            return outcome
-        memo.decision = letters_of(memo.heard_with(job.document), outcome)
-        return Wait.because(Why.DEFERRED, 0.0)
+        return outcome if isinstance(outcome, Wait) else Wait.because(Why.DEFERRED, 0.0)
 
-    def failed(self, job: Job, failure: Failure) -> Wait | GiveUp:
+    def failed(self, job: Job, failure: Failure) -> Wait | Condemned:
         """Count a failed try: the handler is tried again later, or its event is given up."""
         memo: JobMemo = job.memo
         memo.failures += 1
         memo.passing_failures += failure.passing
+        memo.bugs += failure.comes_again
         first_at = memo.first_at or datetime.now(UTC)
+        rule, limits = memo.rule, self.limits
         name, what, place = name_of(job.document), failure.what, failure.place
-        if failure.ends_it(
-            failures=memo.failed_tries, tries=self.tries, first_at=first_at, limits=self.limits
-        ):
+        tries = self.tries if rule is None or rule.tries is None else rule.tries
+        failures = memo.bugs if failure.comes_again else memo.failed_tries
+        if failure.ends_it(failures=failures, tries=tries, first_at=first_at, limits=limits):
             log.error(
                 "handler failed, given up event_id=%s attempts=%d error=%s at=%s lasting=%s",
                 *(name, memo.failures, what, place, failure.lasting),
             )
-            return failure.give_up(attempts=memo.failures, first_at=first_at)
-        pause = pause_seconds(
-            memo.failures,
-            first=self.limits.first_pause_seconds,
-            most=self.limits.longest_pause_seconds,
+            memo.given_up = failure.give_up(attempts=memo.failures, first_at=first_at)
+            return memo.given_up
+        pause = failure.pause_seconds(
+            failures=memo.failures if failure.passing else failures,
+            backoff=() if rule is None else rule.backoff,
+            limits=limits,
         )
         log.warning(
             "handler failed, trying again event_id=%s attempt=%d seconds=%.1f error=%s at=%s",
             *(name, memo.failures, pause, what, place),
         )
         return Wait.because(Why.HANDLER_FAILED, pause, failures=memo.failures)
+
+    def asks_failed(self, job: Job) -> bool:
+        """Whether the bot has `@bot.failed`, and it may get the event: no replay, and no timer
+        without a rule.
+        """
+        has_rule = job.memo.rule is not None or not is_fired_timer(job.document["event"])
+        has_one = self.runner.bot().on_failed is not None
+        return has_one and has_rule and under_replay(job.document) is None
+
+    def failed_again(self, job: Job, failure: Failure) -> None:
+        """`@bot.failed` failed, too: it decides nothing, and is not tried again."""
+        log.error(
+            "the handler of given up events failed event_id=%s error=%s at=%s",
+            *(name_of(job.document), failure.what, failure.place),
+        )
 
 
 class Turn:
@@ -210,8 +230,8 @@ class Turn:
                 return self._recorded(memo.recording)
             ended = _first(self._found, self._taken_back, self._no_room)
             if ended is None and memo.decision is None:
-                ended = _first(self._condemned, self._replayed, self._handle)
-            if isinstance(ended, GiveUp):
+                ended = _first(self._condemned, self._replayed, self._given_up_before, self._handle)
+            if isinstance(ended, Condemned):
                 memo.decision, ended = self._given_up(ended), None
             elif isinstance(ended, Decided):
                 memo.decision, self.run.outcome, ended = ended.decision, ended.outcome, None
@@ -284,7 +304,7 @@ class Turn:
 
     # The decision.
 
-    def _condemned(self) -> GiveUp | None:
+    def _condemned(self) -> Condemned | None:
         condemned = self._job.given_up_for
         if condemned is not None:
             # Only this event is given up: the others are gathered again.
@@ -309,7 +329,32 @@ class Turn:
         again = letters.replayed_by(document, **{"document.event": {"$eq": document["event"]}})
         return None if again is not None else Decided(refused(document, NO_ROW))
 
-    def _handle(self) -> Decided | GiveUp | Wait:
+    def _given_up_before(self) -> Decided | Condemned | Wait | None:
+        """Let `@bot.failed` decide, in a run of its own; its failure changes nothing."""
+        give_up = self._memo.given_up
+        if give_up is None or not self._turns.asks_failed(self._job):
+            return give_up
+        decided = self._decided(decide_given_up)
+        if isinstance(decided, Failure):
+            self._turns.failed_again(self._job, decided)
+            return give_up
+        assert isinstance(decided, Decided), "no stage of it waits"
+        letters = self._given_up(give_up).effects
+        told = decided.decision
+        return Decided(replace(told, effects=[*letters, *told.effects]))
+
+    def _handle(self) -> Decided | Condemned | Wait:
+        decided = self._decided(decide)
+        if isinstance(decided, Failure):
+            return self._failed(decided)
+        if isinstance(decided, Wait) and decided.why["code"] == Why.FETCHING_PROFILE:
+            self._fetch_profile(str(text_of(self._document["event"], "source", "userId")))
+        return decided
+
+    def _decided(
+        self, step: Callable[[Case], Decided | Failure | Wait]
+    ) -> Decided | Failure | Wait:
+        """Take a step of `jobworker.decide`; the bot's own errors end here, around one job."""
         memo = self._memo
         case = Case(
             self._job,
@@ -319,33 +364,29 @@ class Turn:
             load=self._load,
             taken_back=self._turns.unsends.ends,
             edit_of=self._turns.unsends.edit_of,
-            call=self._call,
+            call=self._call if memo.given_up is None else self._call_failed,
             handler_seconds=self._turns.handler_seconds,
         )
         try:
-            decided = decide(case)
+            decided = step(case)
         except Abandoned:
             raise
         except (Exception, SystemExit) as error:
             if isinstance(error, NOT_ITS_FAULT) and not memo.has_sent:
                 raise
-            # The bot's own errors end here, around one job. If SystemExit ended the thread, the key
-            # would be left behind silently.
-            failure = raised(error, has_sent=memo.has_sent, masked=self._turns.masked)
-            return self._failed(failure, type(error).__name__)
-        if isinstance(decided, Failure):
-            return self._failed(decided, decided.what)
-        if isinstance(decided, Wait):
-            if decided.why["code"] == Why.FETCHING_PROFILE:
-                self._fetch_profile(str(case.talk.user_id))
-        elif memo.has_sent:
+            # If SystemExit ended the thread, the key would be left behind silently.
+            return raised(error, has_sent=memo.has_sent, masked=self._turns.masked)
+        if isinstance(decided, Decided) and memo.has_sent:
             # A message that was sent is not decided again, whatever state it was based on.
             decided = replace(decided, decision=replace(decided.decision, read_n=None))
         return decided
 
-    def _failed(self, failure: Failure, error: str) -> Wait | GiveUp:
-        self.run.outcome, self.run.error = FAILED, error
-        return self._turns.failed(self._job, failure)
+    def _failed(self, failure: Failure) -> Wait | Condemned:
+        self.run.outcome, self.run.error = FAILED, failure.what
+        outcome = self._turns.failed(self._job, failure)
+        if isinstance(outcome, Condemned) and self._turns.asks_failed(self._job):
+            return Wait.because(Why.DEFERRED, 0.0)
+        return outcome
 
     def _talk(self) -> Talk:
         per_member = self._turns.runner.bot().per_member
@@ -372,12 +413,7 @@ class Turn:
             memo.first_at = datetime.now(UTC)
             self._turns.runs.waited(self._document, memo.first_at)
         memo.tries += 1
-        memo.call = call = HandlerContext(
-            self._document,
-            answered=answered(memo.heard) if memo.heard else None,
-            number=memo.failed_tries + 1,
-            lost_by=memo.lost_by,
-        )
+        call = memo.begin_call(self._document)
         talk.try_number = call.number + self._document.get(TRIES, 0)
         end_animation = self._turns.animate(self._document, call)
         run.handler_began = time.monotonic()
@@ -394,6 +430,11 @@ class Turn:
             run.end_handler()
             end_animation()
 
+    def _call_failed(self, rule: Rule, event: Any, talk: Talk) -> Failure | None:
+        runner, call = self._turns.runner, self._memo.begin_call(self._document)
+        with call.under(self._job.begin_handler(runner.limit_of(rule))):
+            return runner.run(rule, event, talk, call)
+
     def _offer_button(self) -> None:
         """Arrange a button for the handler's event, to be shown unless it is decided first."""
         memo = self._memo
@@ -409,7 +450,7 @@ class Turn:
 
     # Given up.
 
-    def _given_up(self, give_up: GiveUp) -> Decision:
+    def _given_up(self, give_up: Condemned) -> Decision:
         """Return the decision "a dead letter for each event that was handled together"."""
         decision = letters_of(self._memo.heard_with(self._document), give_up)
         if not asks_for_effect(self._document):
@@ -438,7 +479,7 @@ class Turn:
             log.error("given up event_id=%s cause=%s", self.name, error)
             cause = Cause(WRITE_REFUSED, error.about).after_a_send(memo.has_sent)
             first_at = memo.first_at or datetime.now(UTC)
-            letters = self._given_up(GiveUp(cause, max(memo.tries, 1), first_at)).effects
+            letters = self._given_up(Condemned(cause, max(memo.tries, 1), first_at)).effects
         for letter in letters:
             self._turns.unsends.deadletters.write(letter)
         return JobResult.DONE
@@ -519,7 +560,7 @@ class Turn:
         A handler that succeeded has it among its own changes. This reads the conversation, and
         raises StoreUnavailable while MongoDB is away; then only the record is repeated.
         """
-        profile = self._memo.profile
+        profile = None if self._memo.forgets else self._memo.profile
         # LINE's refusal has no name to search for.
         if profile is None or "displayName" not in profile or decision.given_up.is_empty:
             return decision
@@ -558,7 +599,7 @@ class Turn:
             memo.disband(self._job)
             memo.found_applied |= done
             if self.name not in done:
-                memo.decision = None
+                memo.decision = memo.given_up = None
                 return self._again(Why.DECIDED_ELSEWHERE)
         return JobResult.ALREADY_APPLIED
 
@@ -571,7 +612,7 @@ class Turn:
             return self._finish(UNHEARD)
         found = self._turns.conversations.read(self._document)
         unsends.learn(found.id, found.unsent)
-        memo.decision = None
+        memo.decision = memo.given_up = None
         if memo.has_sent:
             # Its own sends would be made once more.
             memo.heard = [one for one in heard if not unsends.ends(one)]

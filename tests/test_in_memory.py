@@ -12,7 +12,7 @@ from typing import Any
 import mongomock
 import pytest
 
-from dispatcher.conversations.mailbox import GiveUp
+from dispatcher.conversations.mailbox import Condemned
 from jobworker.effects import of_event
 from jobworker.metrics import WorkerMetrics
 from jobworker.record.dead_letters import KeptLetters
@@ -47,7 +47,7 @@ def a_letter(event_id: str, *, hours: float, cause: str = "handler: ValueError")
     event = {"webhookEventId": event_id, "source": {"type": "user", "userId": "U1"}}
     document = make_document(event, channel="main", accept_time=NOW)
     at = NOW - timedelta(hours=hours)
-    return {**row_of(of_event(document, GiveUp(Cause(cause), 3, at, "Traceback"))), "lastAt": at}
+    return {**row_of(of_event(document, Condemned(Cause(cause), 3, at, "Traceback"))), "lastAt": at}
 
 
 def names(rows: list[dict[str, Any]]) -> list[str]:

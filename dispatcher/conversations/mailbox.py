@@ -97,7 +97,7 @@ class HandlerCall:
 
 
 @dataclass(frozen=True)
-class GiveUp:
+class Condemned:
     """Why a job is given up without another run of its handler."""
 
     cause: Cause
@@ -166,7 +166,7 @@ class Job:
     memo: Any = None
     """The worker's own notes between two runs of the job."""
     handling: HandlerCall | None = None
-    given_up_for: GiveUp | None = None
+    given_up_for: Condemned | None = None
     """Set if the job is to be given up, unless it was decided already."""
     tries = 0
     """How many times its handler was called."""

@@ -17,7 +17,7 @@ from typing import Any
 import bson
 
 from dispatcher.commit.progress import HeldStore
-from dispatcher.conversations.mailbox import GiveUp, Job, JobResult, Load, Run, Wait
+from dispatcher.conversations.mailbox import Condemned, Job, JobResult, Load, Run, Wait
 from dispatcher.pool.mailboxes import Mailboxes, Step
 from dispatcher.pool.threads import Thread, Threads
 from dispatcher.pool.view import PoolView
@@ -327,4 +327,4 @@ def _give_up(job: Job, cause: Cause, stack: str = "") -> None:
         # When it first ran; now, if it never did.
         ago = time.monotonic() - job.begun if job.begun else 0.0
         first_at = datetime.now(UTC) - timedelta(seconds=ago)
-        job.given_up_for = GiveUp(cause, job.tries, first_at, stack)
+        job.given_up_for = Condemned(cause, job.tries, first_at, stack)

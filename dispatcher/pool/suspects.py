@@ -30,7 +30,7 @@ from functools import partial
 from typing import Any
 
 from dispatcher.commit.progress import Progress, Start, Trying
-from dispatcher.conversations.mailbox import GiveUp, Job, JobResult, Wait
+from dispatcher.conversations.mailbox import Condemned, Job, JobResult, Wait
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.store.errors import AccessRefused, Replaced, StoreUnavailable
 from linedesk.store.records.letters import POISON
@@ -295,7 +295,7 @@ class StartCounter:
         # A separate object for each run, which identifies a late end of an earlier one.
         trying = replace(known)
         if known.starts >= MOST_FOUND:
-            job.given_up_for = GiveUp(POISON, trying.starts, trying.since)
+            job.given_up_for = Condemned(POISON, trying.starts, trying.since)
         with self._lock:
             self._known[trying.name] = trying
             self._write({**self._named, trying.name: trying})

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from linebot.v3.webhooks import Event, MessageContent, MessageEvent, PostbackEvent
+from linebot.v3.webhooks import (
+    Event,
+    MessageContent,
+    MessageEvent,
+    PostbackEvent,
+    TextMessageContent,
+)
 
 from jobworker.bot.events import TimerEvent, is_event, model_of
+from jobworker.bot.filters import Condition, Filter, filter_of
 from jobworker.bot.gather import MOST_SECONDS, MOST_TOGETHER, Gather
 from jobworker.bot.places import place_of
 from jobworker.bot.timers import checked_name, checked_state
@@ -29,6 +37,7 @@ Profiles = bool | Literal["later"]
 MOST_DEFAULT = 20
 # A handler that runs longer belongs in another program.
 MOST_LIMIT_SECONDS = 3600.0
+MOST_TRIES = 100
 # Events in which a user writes or presses something; all others only inform the bot.
 UTTERANCES = (MessageEvent, PostbackEvent)
 
@@ -45,6 +54,21 @@ class Rule:
     """The handler's time limit in seconds; None for HANDLER_LIMIT_SECONDS."""
     gather: Gather | None = None
     """Which messages the handler gets together, as a list; None if it gets single events."""
+    filter: Filter | None = None
+    """What its events must have besides their classes."""
+    tries: int | None = None
+    """The total number of runs of the handler while it fails; None for HANDLER_TRIES."""
+    backoff: tuple[float, ...] = ()
+    """Seconds before each further try; empty for the usual ones."""
+
+
+def first_of(rules: Iterator[Rule], event: Any, talk: Talk) -> Rule | None:
+    """Return the first rule whose filter holds. Raises the errors of the bot's conditions."""
+    return next((one for one in rules if one.filter is None or one.filter.holds(event, talk)), None)
+
+
+Place = tuple[type | None, type | None, str | None, Filter | None]
+Choose = Callable[[Iterator[Rule], Any, "Talk"], Rule | None]
 
 
 class Bot:
@@ -79,8 +103,12 @@ class Bot:
         self.settings: Mapping[str, Any] = MappingProxyType(dict(settings or {}))
         self.check_settings = check_settings
         self.secrets = tuple(_each(secrets))
-        self.rules: dict[tuple[type | None, type | None, str | None], Rule] = {}
-        """By class of event and of message, and by state; None means any."""
+        self.rules: dict[Place, Rule] = {}
+        """By class of event and of message, state and filter, in the order of definition; None
+        means any.
+        """
+        self.on_failed: Rule | None = None
+        """The handler of events that are given up."""
         self.timers: dict[str, Rule] = {}
         self.timeouts: dict[str, Rule] = {}
         """By the state that has expired."""
@@ -95,8 +123,14 @@ class Bot:
         state: str | Sequence[str] | None = None,
         profile: Profiles | None = None,
         limit: float | None = None,
+        tries: int | None = None,
+        backoff: float | Sequence[float] = (),
         gather: float | None = None,
         most: int | None = None,
+        text: str | re.Pattern[str] | None = None,
+        mentioned: bool = False,
+        postback: str | None = None,
+        when: Condition | None = None,
     ) -> Callable[[F], F]:
         """Decorate the handler of an event class and, for MessageEvent, of message classes.
 
@@ -104,6 +138,12 @@ class Bot:
         in one of those. A later handler of the same classes and state replaces an earlier one.
         `limit` is the handler's time limit in seconds, 3,600 at most; the default is
         HANDLER_LIMIT_SECONDS. Handlers with a longer limit use at most half of the threads.
+        `tries` is the total number of runs while it fails, by default HANDLER_TRIES; `backoff` are
+        the seconds before each further one, of which the last repeats.
+
+        `text` (the whole text, or a pattern found in it), `mentioned` (or in a 1:1 chat),
+        `postback` (pairs in its data) and `when` (a condition of event and talk) are filters. In a
+        state the first handler whose filters hold comes before those without filters.
 
         With `gather`, for MessageEvent only, the handler gets a list of directly consecutive
         messages of one sender. The list ends when one of these is true:
@@ -120,9 +160,13 @@ class Bot:
             if one is not None:
                 _check_class(one, MessageContent, "message=", "TextMessageContent")
         together = _gather(event, gather, most)
+        found = filter_of(event, message, Filter(text, mentioned, postback, when))
+        message = TextMessageContent if text is not None else message
+        pauses = _pauses(tries, backoff)
 
         def decorate(handler: F) -> F:
-            rule = replace(self._rule(handler, profile, limit), gather=together)
+            rule = self._rule(handler, profile, limit)
+            rule = replace(rule, gather=together, filter=found, tries=tries, backoff=pauses)
             for one in _each(message):
                 self._add(event, one, state, rule)
             return handler
@@ -180,34 +224,51 @@ class Bot:
 
         return decorate
 
-    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
-        """Return the rule of an event in its conversation; an expired state is left first."""
+    def failed(self, handler: F) -> F:
+        """Decorate the handler of events that are given up, once for each.
+
+        It gets what the failed handler got. Its decisions are recorded with the dead letter; if it
+        fails, it has decided nothing.
+        """
+        self.on_failed = self._rule(handler, False, None)
+        return handler
+
+    def rule_in(self, talk: Talk, event: Any, choose: Choose = first_of) -> Rule | None:
+        """Return the rule of an event in its conversation; an expired state is left first.
+
+        `choose` returns one of the rules that may take it, or None.
+        """
         is_time_out = isinstance(event, TimerEvent) and event.name == STATE_TIMER
         if is_time_out and not talk.leave_state(event.data.get("state")):
             return None
-        return self.rule_for(event, talk.state if self.has_states else None)
+        return choose(self.rules_for(event, talk.state if self.has_states else None), event, talk)
 
-    def rule_for(self, event: Any, state: str | None = None) -> Rule | None:
-        """Return the rule of an event model in a state; None if the bot has no handler for it.
+    def rules_for(self, event: Any, state: str | None = None) -> Iterator[Rule]:
+        """Return the rules of an event model in a state, the best first. All that stand before one
+        without a filter may take it.
 
-        The order is: the state's rule of the event's message class, its rule of the event's class,
-        its fallback; then the same without a state. Raises NoTimerHandler.
+        The order is: the state's rules with a filter, its rule of the event's message class, its
+        rule of the event's class, its fallback; then the same without a state. Raises
+        NoTimerHandler.
         """
         if isinstance(event, TimerEvent):
-            return self._rule_of_timer(event)
+            yield from filter(None, [self._rule_of_timer(event)])
+            return
         message = type(getattr(event, "message", None))
-        keys = [(type(event), message), (type(event), None)]
-        if state is not None:
-            fallback = [(None, None)] if isinstance(event, UTTERANCES) else []
-            for classes in (*keys, *fallback):
-                if (*classes, state) in self.rules:
-                    return self.rules[(*classes, state)]
-        for classes in (*keys, (None, None)):
-            if (*classes, None) in self.rules:
-                return self.rules[(*classes, None)]
-        return None
+        keys: list[tuple[type | None, type | None]] = [(type(event), message), (type(event), None)]
+        for where in dict.fromkeys((state, None)):
+            for (*classes, its_state, found), rule in self.rules.items():
+                is_here = its_state == where and tuple(classes) in keys
+                if found is not None and is_here and found.fits(event):
+                    yield rule
+            has_fallback = where is None or isinstance(event, UTTERANCES)
+            for both in (*keys, (None, None)) if has_fallback else keys:
+                if (*both, where, None) in self.rules:
+                    yield self.rules[(*both, where, None)]
 
-    def gathers(self, rule: Rule, talk: Talk, document: Document) -> bool:
+    def gathers(
+        self, rule: Rule, talk: Talk, document: Document, choose: Choose = first_of
+    ) -> bool:
         """Return whether a document is a message of the talk's sender for the same handler.
 
         For a message that was taken back only the sender is known.
@@ -222,7 +283,8 @@ class Bot:
         )
         if not is_alike or document.get("unsent"):
             return is_alike
-        return self.rule_for(model_of(event), talk.state if self.has_states else None) == rule
+        rules = self.rules_for(model := model_of(event), talk.state if self.has_states else None)
+        return choose(rules, model, talk.about(event)) == rule
 
     def has_timer(self, name: str) -> bool:
         """Whether a timer of that name has a handler."""
@@ -246,7 +308,7 @@ class Bot:
         for where in _each(state):
             if where is not None:
                 checked_state(where)
-            self.rules[event, message, where] = rule
+            self.rules[event, message, where, rule.filter] = rule
             self.has_states = self.has_states or where is not None
 
     def _rule(self, handler: Handler, profile: Profiles | None, limit: float | None) -> Rule:
@@ -274,15 +336,28 @@ def _gather(event: type, seconds: float | None, most: int | None) -> Gather | No
         raise BotError(f"gather= is for MessageEvent, not for {event.__name__}")
     _check_seconds(seconds, "gather=", MOST_SECONDS)
     most = MOST_DEFAULT if most is None else most
-    if not isinstance(most, int) or isinstance(most, bool) or not 2 <= most <= MOST_TOGETHER:
-        raise BotError(f"most= takes a whole number, 2 to {MOST_TOGETHER}, not {most!r:.80}")
+    _check_number(most, "most=", 2, MOST_TOGETHER)
     return Gather(float(seconds), most)
+
+
+def _pauses(tries: int | None, backoff: float | Sequence[float]) -> tuple[float, ...]:
+    if tries is not None:
+        _check_number(tries, "tries=", 1, MOST_TRIES)
+    for seconds in _each(backoff):
+        _check_seconds(seconds, "backoff=", MOST_LIMIT_SECONDS)
+    return tuple(_each(backoff))
 
 
 def _check_seconds(seconds: object, where: str, most: float) -> None:
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not (is_number and 0 < seconds <= most):  # type: ignore[operator]
         raise BotError(f"{where} takes seconds above 0, {most:g} at most, not {seconds!r:.80}")
+
+
+def _check_number(number: object, where: str, least: int, most: int) -> None:
+    is_whole = isinstance(number, int) and not isinstance(number, bool)
+    if not (is_whole and least <= number <= most):  # type: ignore[operator]
+        raise BotError(f"{where} takes a whole number, {least} to {most}, not {number!r:.80}")
 
 
 def _check_handler(handler: object) -> None:

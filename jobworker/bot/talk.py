@@ -6,6 +6,7 @@ update, and then carried out. A handler that raises an error has therefore chang
 
 from __future__ import annotations
 
+import copy
 import os
 import uuid
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from jobworker.bot.filters import pairs
 from jobworker.bot.gather import answered
 from jobworker.bot.messages import (
     MentionText,
@@ -183,6 +185,11 @@ class Talk:
         return data
 
     @property
+    def postback(self) -> dict[str, str]:
+        """The data of the event's postback as pairs, such as {"action": "buy"}; else empty."""
+        return dict(pairs(text_of(self.raw, "postback", "data")))
+
+    @property
     def friend(self) -> bool | None:
         """Whether the user is a friend of the bot; None if LINE has not said so."""
         return self._loaded.friend
@@ -295,6 +302,12 @@ class Talk:
     def timed_by(self, now: Callable[[], datetime]) -> None:
         """Use this clock for timers and states from now on."""
         self._around = replace(self._around, now=now)
+
+    def about(self, raw: Document) -> Talk:
+        """Return the same talk for the condition of another event of the conversation."""
+        other = copy.copy(self)
+        other.raw, other.raws = raw, [raw]
+        return other
 
     def gathered(self, documents: Sequence[Document]) -> None:
         """Note that the handler gets these messages together.

@@ -18,7 +18,7 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from dispatcher.commit.committer import Change, Committer
-from dispatcher.conversations.mailbox import GiveUp
+from dispatcher.conversations.mailbox import Condemned
 from jobworker.effects import Send, SendMethod, is_timer, is_whole, of_event
 from jobworker.metrics import GIVEN_UP, WorkerMetrics
 from jobworker.record.conversations import Decision
@@ -251,7 +251,7 @@ def carried_out(document: Mapping[str, Any], letter: Mapping[str, Any] | None) -
 def refused(document: Document, cause: Cause) -> Decision:
     """Return the decision to give up a document that asks for an effect without a source."""
     log.error("%s event_id=%s", cause, name_of(document))
-    return Decision({}, [of_event(document, GiveUp(cause, 0, datetime.now(UTC)))])
+    return Decision({}, [of_event(document, Condemned(cause, 0, datetime.now(UTC)))])
 
 
 def is_sound(document: Mapping[str, Any]) -> bool:

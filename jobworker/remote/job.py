@@ -7,12 +7,13 @@ the leader's talk; `RemoteTalk` is made from it where the handler runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from typing import Any
 
+from jobworker.bot.bot import Rule
 from jobworker.bot.events import model_of
 from jobworker.bot.messages import MessageCheck
 from jobworker.bot.places import run
@@ -90,11 +91,13 @@ def job_of(
     talk: Talk,
     *,
     rule: str,
-    is_list: bool,
     limit_seconds: float,
     epoch: int,
+    is_list: bool = False,
+    choose: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the job of a handler with this talk, without an attempt.
+    """Return the job of a handler with this talk, without an attempt. With `choose` no handler
+    runs: the decision is the first of these rules whose condition holds.
 
     Raises BotError, StoreUnavailable.
     """
@@ -121,25 +124,32 @@ def job_of(
         "profile": None if profile is None else to_json(profile),
         "members": talk.members_count,
         "quota": {"limit": quota.limit, "used": quota.used, "closed": quota.is_closed},
+        **({"choose": [*choose]} if choose else {}),
     }
 
 
 def decide(
     job: Job,
-    handler: Callable[[Any, Talk], object],
+    rules: Sequence[tuple[str, Rule]],
     *,
     settings: Mapping[str, Any],
     secrets: Mapping[str, str],
     check: MessageCheck,
     elapsed: Callable[[], float],
 ) -> dict[str, Any]:
-    """Run a handler of this process on a job; returns the decision. Raises the handler's error.
+    """Run the handler of a rule of this process on a job, or choose one of the rules; returns the
+    decision. Raises the bot's error.
 
     `elapsed` returns the seconds since the job arrived.
     """
     talk, events = talk_of(job, settings, secrets, check, elapsed)
+    if "choose" in job.message:
+        filters = ((name, rule.filter) for name, rule in rules)
+        holds = (name for name, one in filters if one is not None and one.holds(events[0], talk))
+        return {**_decision(job.attempt, DECIDED), "actions": [], "rule": next(holds, None)}
+    [(_, rule)] = rules
     before = to_json(talk.data)
-    run(handler, events if job.message["together"] else events[0], talk)
+    run(rule.handler, events if job.message["together"] else events[0], talk)
     data = to_json(talk.data)
     # MongoDB's refusal would be the handler's fault; it is raised here, with the handler's line.
     checked(talk.decision())
@@ -191,6 +201,8 @@ def failed(attempt: str, failure: Failure) -> dict[str, Any]:
         "traceback": failure.traceback[-MOST_TRACEBACK:],
         "lasting": failure.lasting,
         "passing": failure.passing,
+        **({"comesAgain": True} if failure.comes_again else {}),
+        **({} if failure.after is None else {"after": failure.after}),
     }
 
 
@@ -200,7 +212,7 @@ def _decision(attempt: str, outcome: str) -> dict[str, Any]:
 
 def failure_of(decision: Mapping[str, Any], masked: Callable[[str], str]) -> Failure | None:
     """Return the failure in a decision; None for a successful one. Raises ValueError."""
-    outcome = decision.get("outcome")
+    outcome, after = decision.get("outcome"), decision.get("after")
     if outcome == DECIDED:
         return None
     if outcome != FAILED:
@@ -211,6 +223,8 @@ def failure_of(decision: Mapping[str, Any], masked: Callable[[str], str]) -> Fai
         traceback=masked(str(decision.get("traceback", ""))[-MOST_TRACEBACK:]),
         lasting=decision.get("lasting") is True,
         passing=decision.get("passing") is True,
+        comes_again=decision.get("comesAgain") is True,
+        after=None if after is None else float(str(after)),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.bot import Bot
 from jobworker.bot.messages import MessageCheck, refuse_wrong
 from jobworker.handler_retry import Failure, raised
 from jobworker.remote.job import Job, decide, failed
@@ -57,14 +57,15 @@ class PythonBot:
         return self
 
     def run(self, job: Job, received: float) -> dict[str, Any]:
-        rule: Rule | None = self._by_name.get(job.rule)
-        if rule is None:
+        names = job.message.get("choose") or [job.rule]
+        rules = [(name, rule) for name in names if (rule := self._by_name.get(name)) is not None]
+        if len(rules) < len(names):
             told = f"no rule {job.rule!r:.40} in this version of the bot"
             return failed(job.attempt, Failure(told, "-", "", lasting=False))
         try:
             return decide(
                 job,
-                rule.handler,
+                rules,
                 settings=self._settings,
                 secrets=self._secrets,
                 check=self._check,

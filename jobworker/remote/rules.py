@@ -21,10 +21,15 @@ MOST_RULES = 10_000
 UNKNOWN = "unknown"
 # The fields that a rule of each kind may have; the last kind handles all other events.
 _ALL = ("name", "profile", "limit")
+_RETRIES = ("tries", "backoff")
+_FILTERS = ("text", "mentioned", "postback", "when")
 KINDS: Mapping[str, frozenset[str]] = {
     "timer": frozenset((*_ALL, "timer")),
     "timeout": frozenset((*_ALL, "timeout")),
-    "event": frozenset((*_ALL, "event", "message", "state", "gather", "most")),
+    "failed": frozenset(("name", "profile", "failed")),
+    "event": frozenset(
+        (*_ALL, "event", "message", "state", "gather", "most", *_RETRIES, *_FILTERS)
+    ),
     "default": frozenset((*_ALL, "state")),
 }
 FIELDS = frozenset[str]().union(*KINDS.values())
@@ -62,6 +67,12 @@ def rules_of(bot: Bot) -> tuple[dict[str, Any], Mapping[str, Rule]]:
             row["limit"] = rule.limit
         if rule.gather is not None:
             row |= {"gather": rule.gather.seconds, "most": rule.gather.most}
+        if rule.tries is not None or rule.backoff:
+            row |= {"tries": rule.tries, "backoff": [*rule.backoff]}
+        if (found := rule.filter) is not None:
+            data = {name: getattr(found, name) for name in _FILTERS[:3]}
+            row |= {name: one for name, one in data.items() if one and isinstance(one, str | bool)}
+            row |= {"when": True} if found.is_code else {}
         rows.append(row)
     return {"perMember": bot.per_member, "rules": rows}, by_name
 
@@ -83,7 +94,7 @@ def bot_of(table: object, version: str) -> Bot:
 
 
 def _every_rule(bot: Bot) -> Iterator[tuple[dict[str, Any], Rule]]:
-    for (event, message, state), rule in bot.rules.items():
+    for (event, message, state, _), rule in bot.rules.items():
         if not {event, message} <= _TYPES.keys() | {None}:
             # A base class: no LINE event is exactly that, so its handler never runs.
             continue
@@ -97,6 +108,8 @@ def _every_rule(bot: Bot) -> Iterator[tuple[dict[str, Any], Rule]]:
         yield {"timer": name}, rule
     for state, rule in bot.timeouts.items():
         yield {"timeout": state}, rule
+    if bot.on_failed is not None:
+        yield {"failed": True}, bot.on_failed
 
 
 def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> None:
@@ -106,18 +119,23 @@ def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> Non
         raise ValueError("name: a text that no other rule has")
     names.add(name)
     handler = RemoteHandler(version, name)
-    own = {"profile": row.get("profile"), "limit": row.get("limit")}
+    own: Any = {"profile": row.get("profile"), "limit": row.get("limit")}
     if own["profile"] not in (None, True, False, "later"):
         raise ValueError("profile: true, false or later")
     if kind == "timer":
         bot.timer(row["timer"], **own)(handler)
     elif kind == "timeout":
         bot.timeout(row["timeout"], **own)(handler)
+    elif kind == "failed":
+        bot.failed(handler)
     elif kind == "event":
         message = MESSAGES[row["message"]] if row.get("message") is not None else None
         if message is not None and row["event"] not in WITH_MESSAGE:
             raise ValueError(f"message: not for the event {row['event']!r:.40}")
-        more = {"gather": row.get("gather"), "most": row.get("most")}
+        given = ("gather", "most", *_RETRIES, *_FILTERS[:3])
+        more = {name: row[name] for name in given if row.get(name) is not None}
+        if row.get("when"):
+            more["when"] = handler
         event = EVENTS[row["event"]]
         bot.add(event, message, state=row.get("state"), **own, **more)(handler)
     else:

@@ -5,20 +5,23 @@ The decision is repeated with the leader's own talk, and recorded like any other
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from jobworker.bot.bot import Bot, Rule
+from jobworker.bot.bot import Bot, Choose, Rule, first_of
 from jobworker.bot.talk import Talk
 from jobworker.errors import NoTimerHandler, WorkerAway
 from jobworker.handler_context import HandlerContext
-from jobworker.handler_retry import Failure
+from jobworker.handler_retry import ConditionFailed, Failure
 from jobworker.handler_runner import HandlerRunner
 from jobworker.remote.actions import INVALID, Replay
 from jobworker.remote.job import failure_of, job_of
 from jobworker.remote.leader import GRACE_SECONDS, MOST_DEATHS, Workers
 from jobworker.remote.rules import RemoteHandler
+
+# A condition of a filter runs for no longer.
+CONDITION_SECONDS = 5.0
 
 
 class RemoteRunner(HandlerRunner):
@@ -44,51 +47,92 @@ class RemoteRunner(HandlerRunner):
             raise WorkerAway(self._workers.broker.trouble() or "no_worker_connected")
         return bot
 
-    def rule_in(self, talk: Talk, event: Any) -> Rule | None:
+    def rule_in(self, talk: Talk, event: Any, choose: Choose = first_of) -> Rule | None:
         try:
-            return super().rule_in(talk, event)
+            return super().rule_in(talk, event, choose)
         except NoTimerHandler:
             # guard: timer-of-another-version -> never
             if any(bot.has_timer(event.name) for bot in self._workers.versions.others()):
                 raise WorkerAway("other_bot_version") from None
             raise
 
+    def choose(
+        self, rules: Iterator[Rule], event: Any, talk: Talk, *, lost_by: frozenset[str]
+    ) -> Rule | None:
+        """Ask a worker, which judges filters that are code. Raises WorkerAway, ConditionFailed."""
+        asked: dict[str, Rule] = {}
+        certain = None
+        for rule in rules:
+            if rule.filter is None or not rule.filter.is_code:
+                certain = rule
+                break
+            asked[_handler_of(rule).name] = rule
+        if not asked:
+            return certain
+        handler = _handler_of(next(iter(asked.values())))
+        limit = min(self._handler_seconds, CONDITION_SECONDS)
+        more: Any = {"limit_seconds": limit, "choose": [*asked]}
+        decision = self._decision(handler, talk, lost_by, **more)
+        if isinstance(decision, Failure):
+            raise ConditionFailed(decision)
+        return asked.get(str(decision.get("rule")), certain)
+
     def limit_of(self, rule: Rule) -> float:
         """A worker abandons its handler first; the leader does so if the worker is silent."""
         return (rule.limit or self._handler_seconds) + GRACE_SECONDS
 
     def run(self, rule: Rule, event: Any, talk: Talk, call: HandlerContext) -> Failure | None:
-        workers, handler = self._workers, rule.handler
-        assert isinstance(handler, RemoteHandler), "the rules are a worker's"
-        if workers.deaths(call.lost_by) >= MOST_DEATHS:
-            return Failure("took_worker_down", "-", "", lasting=True)
         began = talk.now
+        decision = self._decision(
+            _handler_of(rule),
+            talk,
+            call.lost_by,
+            call=call,
+            is_list=isinstance(event, list),
+            limit_seconds=rule.limit or self._handler_seconds,
+        )
+        if isinstance(decision, Failure):
+            return decision
+        Replay(talk, began=began, now=self._now).carry_out(
+            decision.get("actions"), decision.get("data")
+        )
+        return None
+
+    def _decision(
+        self,
+        handler: RemoteHandler,
+        talk: Talk,
+        lost_by: frozenset[str],
+        *,
+        call: HandlerContext | None = None,
+        **more: Any,
+    ) -> Mapping[str, Any] | Failure:
+        """Send a job and return its decision, or why it failed. Raises WorkerAway."""
+        workers = self._workers
+        if workers.deaths(lost_by) >= MOST_DEATHS:
+            return Failure("took_worker_down", "-", "", lasting=True)
         attempt = workers.take(
             version=handler.version,
             key=f"{talk.channel}/{talk.key}",
             event_id=talk.document_name,
-            died_with=call.lost_by,
+            died_with=lost_by,
         )
         try:
-            call.thread = attempt.worker.name
-            call.when_abandoned(attempt.over.set)
-            message = job_of(
-                talk,
-                rule=handler.name,
-                is_list=isinstance(event, list),
-                limit_seconds=rule.limit or self._handler_seconds,
-                epoch=workers.epoch,
-            )
+            if call is not None:
+                call.thread = attempt.worker.name
+                call.when_abandoned(attempt.over.set)
+            message = job_of(talk, rule=handler.name, epoch=workers.epoch, **more)
             decision = workers.run(attempt, {**message, "attempt": attempt.id})
         finally:
             workers.end(attempt)
         if isinstance(decision, Failure):
             return decision
         try:
-            failure = failure_of(decision, self._masked)
+            return failure_of(decision, self._masked) or decision
         except ValueError as error:
-            failure = Failure(f"{INVALID}: {error}", "-", "", lasting=False)
-        if failure is None:
-            replay = Replay(talk, began=began, now=self._now)
-            replay.carry_out(decision.get("actions"), decision.get("data"))
-        return failure
+            return Failure(f"{INVALID}: {error}", "-", "", lasting=False, comes_again=True)
+
+
+def _handler_of(rule: Rule) -> RemoteHandler:
+    assert isinstance(rule.handler, RemoteHandler), "the rules are a worker's"
+    return rule.handler

@@ -8,7 +8,7 @@ arguments.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -36,11 +36,11 @@ class SdkBot(Bot):
         # The front desk has already checked and parsed.
         self._handler.parser = SimpleNamespace(parse=lambda payload, *_, **__: payload)
 
-    def rule_for(self, event: Any, state: str | None = None) -> Rule | None:
+    def rules_for(self, event: Any, state: str | None = None) -> Iterator[Rule]:
         """Return the one rule for every LINE event. Raises NoTimerHandler."""
         if isinstance(event, TimerEvent):
-            return super().rule_for(event, state)
-        return Rule(self._run, profile=False)
+            return super().rules_for(event, state)
+        return iter([Rule(self._run, profile=False)])
 
     def _run(self, event: Any, talk: Talk) -> None:
         self._handler.handle(_Payload(event, lambda: self._own_id), "")

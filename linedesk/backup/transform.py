@@ -14,7 +14,7 @@ from typing import Any
 import bson
 from bson.raw_bson import RawBSONDocument
 
-from dispatcher.conversations.mailbox import GiveUp
+from dispatcher.conversations.mailbox import Condemned
 from dispatcher.timer_rows import BrokenRow, fired_timer
 from jobworker.effects import TAKEN, of_effect, of_event, row_of
 from linedesk.backup.file import AS_STORED
@@ -188,7 +188,7 @@ class Restored:
         if self.is_known({"_id": document["_id"]}):
             return
         since = row.get("since") or self._now
-        letter = of_event(document, GiveUp(Cause(WAITED_IN_HELD), 0, since))
+        letter = of_event(document, Condemned(Cause(WAITED_IN_HELD), 0, since))
         if effect := self._replayed.get(_first_letter(document) or ""):
             del letter["document"]
             letter |= effect

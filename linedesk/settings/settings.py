@@ -132,7 +132,7 @@ class Settings(BaseModel):
     dispatcher_feed: Literal["changestream", "oplog"] = _setting(
         "changestream", mark("changestream or oplog")
     )
-    handler_tries: int = _setting(3, mark("a whole number, 1 to 100"), ge=1, le=100)
+    handler_tries: int = _setting(6, mark("a whole number, 1 to 100"), ge=1, le=100)
     handler_limit_seconds: Seconds = _setting(60.0, mark("a number above 0, at most 3600"))
     dead_letter_days: int = _setting(
         90, mark("a whole number of days, 8 to 36500"), ge=8, le=36_500

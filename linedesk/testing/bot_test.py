@@ -15,7 +15,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -32,9 +32,10 @@ from jobworker.bot.gather import answered
 from jobworker.bot.messages import SEND_CHECKS, refuse_unknown
 from jobworker.bot.places import place_of, unused
 from jobworker.bot.talk import Talk, TalkContext
-from jobworker.decide import Case, Decided, decide
+from jobworker.decide import Case, Decided, decide, decide_given_up
 from jobworker.effects import is_timer
 from jobworker.errors import ContentNotFound, NoTimerHandler, PermanentError
+from jobworker.handler_retry import Failure
 from jobworker.handler_runner import HandlerRunner
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import Decision
@@ -75,8 +76,9 @@ ALONE: Any = SimpleNamespace(lock=nullcontext(), is_reading=False)
 """The owner of all mailboxes: a test has one thread."""
 MOST_FIRINGS = 1_000
 FAILED = (
-    "In production the handler is tried HANDLER_TRIES times in all, without any effects in "
-    "between; then the event becomes a dead letter."
+    "In production the handler is tried HANDLER_TRIES times in all (at most three times for an "
+    "error of the bot's own code), without any effects in between; then the event becomes a dead "
+    "letter."
 )
 REFUSED = "In production the event becomes a dead letter at once: each further try would fail, too."
 
@@ -148,6 +150,7 @@ class BotTest:
         # An unknown type or property is a warning in production: here it may be a slip.
         self._check = refuse_unknown if send_check == "on" else SEND_CHECKS[send_check]
         self._takes = 0.0
+        self._fails = False
         self._numbers = itertools.count(1)
         self._memory = Memory()
         self._mailboxes: dict[str, Mailbox] = {}
@@ -379,6 +382,12 @@ class BotTest:
         """
         self._takes = seconds
 
+    def fails(self) -> None:
+        """Let the next handler fail in each try, whatever it does: its event is given up, and
+        `@bot.failed` decides.
+        """
+        self._fails = True
+
     # State of the conversations.
 
     def id(self, name: str) -> str:
@@ -532,13 +541,15 @@ class BotTest:
         case = self._case(job, memo)
         with _explained():
             decided = decide(case)
+        if isinstance(decided, Failure):
+            decided = decide_given_up(self._case(job, memo))
         if isinstance(decided, Wait) and decided.why["code"] == Why.FETCHING_PROFILE:
             user_id = str(case.talk.user_id)
             name = self._names.get(user_id, user_id)
             memo.profile = {"displayName": name, "at": self._now}
             return self._result(job)
         if not isinstance(decided, Decided):
-            assert isinstance(decided, Wait), "a handler's failure is raised here"
+            assert isinstance(decided, Wait), "another failure is raised here"
             return decided
         self._check_timers(decided.decision)
         return self._carried_out(job.document, memo, decided.decision)
@@ -584,16 +595,21 @@ class BotTest:
         recorded = self._memory.record(document, decision)
         return (*button, *(_sent(one, is_late=is_late) for one in recorded))
 
-    def _call(self, memo: JobMemo, rule: Rule, event: Any, talk: Talk) -> None:
-        memo.run.handler_seconds, self._takes = self._takes, 0.0
+    def _call(self, memo: JobMemo, rule: Rule, event: Any, talk: Talk) -> Failure | None:
+        fails, self._fails = self._fails, False
+        takes, self._takes = self._takes, 0.0
+        memo.run.handler_seconds = (memo.run.handler_seconds or 0.0) + takes
         handler: Callable[..., object] = rule.handler
-        _require_in_time(handler, memo.run.handler_seconds, rule.limit)
+        _require_in_time(handler, takes, rule.limit)
+        answer = None
         # Files without a name are deleted when the handler ends.
         with tempfile.TemporaryDirectory(prefix="linedesk-") as passing:
             self._passing = Path(passing)
-            answer = handler(event, talk)
+            with suppress(Exception) if fails else nullcontext():
+                answer = handler(event, talk)
         if (told := unused(handler, answer)) is not None:
             _warn_of_unused(handler, told)
+        return Failure("fails", "-", "", lasting=True) if fails else None
 
     def _check_timers(self, decision: Decision) -> None:
         """Warn now of timers without a handler."""

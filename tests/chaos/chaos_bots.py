@@ -36,7 +36,7 @@ def number_of(text: str) -> int:
     return int(text.rpartition("-")[2])
 
 
-@bot.add(MessageEvent, message=TextMessageContent)
+@bot.add(MessageEvent, message=TextMessageContent, backoff=0.5)
 def answer(event: MessageEvent, talk: Talk) -> None:
     text = event.message.text
     number = number_of(text)

@@ -11,7 +11,7 @@ from linedesk import Bot, Talk
 bot = Bot()
 
 
-@bot.add(MessageEvent, message=TextMessageContent)
+@bot.add(MessageEvent, message=TextMessageContent, backoff=1.0)
 def answer(event: MessageEvent, talk: Talk) -> None:
     if event.message.text == "hang":
         threading.Event().wait(600)

@@ -28,11 +28,12 @@ PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
 # For linedesk itself, which reads the rules of a bot and the decision of a talk.
 INTERNAL = {
     Bot: {
-        *("gathers", "has_states", "has_timer", "rule_for", "rule_in", "rules", "timers"),
+        *("gathers", "has_states", "has_timer", "on_failed", "rule_in", "rules"),
+        *("rules_for", "timers"),
         *("sends_by_itself", "timeouts", "per_member", "settings", "check_settings", "secrets"),
     },
     Talk: {
-        *("decision", "forgot", "gathered", "know_friend", "know_profile", "leave_state"),
+        *("about", "decision", "forgot", "gathered", "know_friend", "know_profile", "leave_state"),
         *("document_name", "may_be_late", "raws", "timed_by"),
     },
     BotTest: {"bot", "secrets", "settings"},

@@ -6,7 +6,7 @@ import threading
 from datetime import UTC, datetime
 from typing import Any
 
-from dispatcher.conversations.mailbox import GiveUp, Run
+from dispatcher.conversations.mailbox import Condemned, Run
 from jobworker.bot.talk import Talk
 from linedesk.store.records import letters
 from linedesk.store.records.letters import Cause
@@ -52,7 +52,7 @@ def test_an_abandoned_handler_s_decision_beside_the_next_run_is_discarded(
 # Condemned events.
 
 
-def condemn(desk: Room, given_up_for: GiveUp) -> None:
+def condemn(desk: Room, given_up_for: Condemned) -> None:
     """From now on every job of the room comes condemned, like a dispatcher's poison."""
     decide = desk.desk.decide
 
@@ -63,7 +63,7 @@ def condemn(desk: Room, given_up_for: GiveUp) -> None:
     desk.desk.decide = condemning  # type: ignore[method-assign]
 
 
-POISON = GiveUp(letters.POISON, 3, datetime(2026, 1, 2, tzinfo=UTC))
+POISON = Condemned(letters.POISON, 3, datetime(2026, 1, 2, tzinfo=UTC))
 
 
 def test_a_given_up_event_becomes_a_dead_letter_without_its_handler(room: Rooms, sim: Sim) -> None:

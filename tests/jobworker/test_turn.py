@@ -19,7 +19,7 @@ from linebot.v3.messaging import PushMessageRequest, TextMessage
 from linebot.v3.models import UnknownEvent
 from linebot.v3.webhooks import MessageEvent, PostbackEvent, TextMessageContent
 
-from dispatcher.conversations.mailbox import Following, GiveUp, HandlerCall, JobResult, Wait
+from dispatcher.conversations.mailbox import Condemned, Following, HandlerCall, JobResult, Wait
 from jobworker.bot.talk import Talk
 from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
@@ -268,7 +268,7 @@ class Parked:
         self.document = make_document(event, channel=CHANNEL, accept_time=datetime.now(UTC))
         self.again = False
         self.memo: Any = None
-        self.given_up_for: GiveUp | None = None
+        self.given_up_for: Condemned | None = None
 
     def following(self) -> Following:
         return Following((), 98, is_cut=False, is_reading=False)

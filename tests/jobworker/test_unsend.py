@@ -10,7 +10,7 @@ import pytest
 from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer
-from dispatcher.conversations.mailbox import GiveUp
+from dispatcher.conversations.mailbox import Condemned
 from jobworker.bot.talk import Talk
 from jobworker.effects import of_event
 from jobworker.record.dead_letters import DeadLetters
@@ -77,7 +77,7 @@ def a_letter(document: Document) -> Document:
     stack = f"Traceback ...\nValueError: {SECRET}"
     return of_event(
         document,
-        GiveUp(Cause("handler_error", {"error": "ValueError"}), 3, datetime.now(UTC), stack),
+        Condemned(Cause("handler_error", {"error": "ValueError"}), 3, datetime.now(UTC), stack),
     )
 
 

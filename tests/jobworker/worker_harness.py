@@ -51,7 +51,7 @@ from tests.waiting import eventually
 
 CHANNEL = "main"
 SHORT_PAUSES = SendLimits(first_pause_seconds=0.01)
-SHORT_RETRIES = RetryLimits(first_pause_seconds=0.01)
+SHORT_RETRIES = RetryLimits(backoff=(0.01,), first_pause_seconds=0.01)
 # More of the LineSettings: the button comes as soon as a handler has run for a moment.
 BUTTON_SOON: Mapping[str, Any] = {
     "slow_answers": SlowAnswers.BUTTON,

@@ -118,7 +118,8 @@ function failed(error) {
   const stack = error instanceof Error ? error.stack : String(error);
   const place = /([^\s()]+:\d+):\d+\)?$/m.exec(stack)?.[1] ?? "-";
   const lasting = error instanceof LastingError;
-  return { outcome: "failed", what: error?.name ?? "Error", place, traceback: stack, lasting };
+  const comesAgain = error instanceof TypeError || error instanceof ReferenceError;
+  return { outcome: "failed", what: error?.name ?? "Error", place, traceback: stack, lasting, comesAgain };
 }
 
 function send(message) {

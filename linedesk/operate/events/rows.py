@@ -39,7 +39,7 @@ from linedesk.store.records.runs import GATHERED_WITH
 from linedesk.store.records.timers import SET_BY
 from linedesk.store.redaction import message_id_of
 
-DECIDED = ("recorded", "finished", "applied", "unheard", "gathered")
+DECIDED = ("recorded", "finished", "applied", "unheard", "no_handler", "gathered")
 MOST_RUNS = 100
 MOST_CALLS = 200
 MOST_BEFORE = 1_000

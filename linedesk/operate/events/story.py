@@ -38,7 +38,10 @@ from linedesk.store.records.timers import ENDED_AT, RANG, RUN_AT, SET_ASIDE
 Kind = Literal["received", "waits", "run", "send", "call", "timer", "letter", "replay", "unsend"]
 # The shown fields of an effect: all but tokens, keys and texts.
 EFFECT = ("id", "type", "way", "at", TRIED_AT, "as", "name", RUN_AT, "cause", "about")
-RUN = ("ms", "attempt", "outcome", "effects", "error", "thread", WAITED_MS, GATHERED_WITH)
+RUN = (
+    *("ms", "attempt", "outcome", "effects", "error", "unreadable", "thread"),
+    *(WAITED_MS, GATHERED_WITH),
+)
 CALL = (
     *("method", "endpoint", "status", REQUEST_ID, REASON),
     *("ms", "attempt", "class", WAITED_MS, PAID),
@@ -127,6 +130,7 @@ def _taken_back(rows: Rows) -> Iterator[Step]:
 RUNS = {
     "finished": mark("the handler decided to do nothing"),
     "applied": mark("it had been decided before"),
+    "no_handler": mark("no handler of the bot takes it"),
     "unheard": mark(
         "skipped without its handler: taken back, edited again, or a timer that was set again"
     ),
@@ -159,6 +163,8 @@ def _run(row: Document, *, is_given_up: bool) -> Step:
         words = _(run) if run else _("ran: {outcome}").format(outcome=outcome)
         if error:
             words = _("{step}: {error}").format(step=words, error=known(str(error)))
+    if row.get("unreadable"):
+        words = _("{step}; line-bot-sdk cannot read it").format(step=words)
     if outcome != "again":
         words = _("{step} in {time}").format(step=words, time=brief(_seconds(row)))
     return Step(row.get("at"), "run", words, _details(row, RUN))

@@ -97,6 +97,8 @@ def _decided(rows: Rows, present: Present) -> Verdict:
     if rows.last_run.get("outcome") == "unheard":
         told = _("its message was taken back or edited again, or its timer was set again")
         return Verdict("no reply", told)
+    if rows.last_run.get("outcome") == "no_handler":
+        return Verdict("no reply", _("no handler of the bot takes it"))
     if event_in(rows.document).get("mode") == "standby":
         return Verdict("no reply", _("nothing is carried out, because the channel was in standby"))
     return Verdict("no reply", _("no message was sent"))

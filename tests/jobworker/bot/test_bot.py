@@ -14,7 +14,7 @@ from linedesk import Bot, BotError, TimerEvent
 
 
 def chosen(bot: Bot, event: Any) -> Any:
-    rule = bot.rule_for(event)
+    rule = next(bot.rules_for(event), None)
     return rule and rule.handler
 
 

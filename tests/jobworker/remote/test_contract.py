@@ -11,7 +11,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from jobworker.bot.bot import Bot
+from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.messages import refuse_wrong
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.line.month import MonthlyQuota
@@ -86,7 +86,8 @@ def everything(event: Any, talk: Talk) -> None:
 def test_a_job_has_the_fields_of_the_schema() -> None:
     message = a_job(a_talk())
     check(message, "job")
-    assert set(message) == set(PARTS["job"]["properties"]) == set(PARTS["job"]["required"])
+    assert set(message) == set(PARTS["job"]["required"])
+    assert set(PARTS["job"]["properties"]) == {*message, "choose"}
     assert set(message["quota"]) == set(PARTS["job"]["properties"]["quota"]["properties"])
 
 
@@ -95,6 +96,10 @@ def test_rules_have_the_fields_of_the_schema() -> None:
     bot = Bot(profiles="later")
     bot.add(type_of("MessageEvent"), message=type_of("TextMessageContent"), gather=2.0)(everything)
     bot.add(type_of("PostbackEvent"), state="asked", limit=120.0, profile=True)(everything)
+    bot.add(type_of("PostbackEvent"), postback="a=1", tries=2, backoff=[1, 2.5])(everything)
+    bot.add(type_of("MessageEvent"), mentioned=True, text="予約")(everything)
+    bot.add(type_of("MessageEvent"), when=everything)(everything)
+    bot.failed(everything)
     bot.default()(everything)
     bot.timer("ring")(everything)
     bot.timeout("asked")(everything)
@@ -106,7 +111,8 @@ def test_rules_have_the_fields_of_the_schema() -> None:
 
 def decided_by(handler: Any, talk: Talk) -> dict[str, Any]:
     job = Job.from_message(a_job(talk))
-    return decide(job, handler, settings={}, secrets={}, check=refuse_wrong, elapsed=lambda: 0.0)
+    rules = [("any", Rule(handler, profile=False))]
+    return decide(job, rules, settings={}, secrets={}, check=refuse_wrong, elapsed=lambda: 0.0)
 
 
 def type_of(name: str) -> Any:
@@ -119,7 +125,7 @@ def test_decisions_have_the_actions_and_fields_of_the_schema() -> None:
     talk = a_talk()
     decision = decided_by(everything, talk)
     check(decision, "decided")
-    assert set(decision) == set(PARTS["decided"]["properties"])
+    assert {*decision, "rule"} == set(PARTS["decided"]["properties"])
     noted: dict[str, set[str]] = {}
     for one in decision["actions"]:
         noted.setdefault(one["do"], set()).update(one)

@@ -68,9 +68,9 @@ def room(
         ("large", "program wrote a line of more than 16777216 bytes", 2),
         ("deep", "program wrote a line of", 2),
         ("earlier", "program answered something else than a decision of this job", 2),
-        ("half", "BotError", 1),
-        ("nested 190", "BotError: cannot be stored", 1),
-        ("action", "BotError: invalid decision", 1),
+        ("half", "BotError", 2),
+        ("nested 190", "BotError: cannot be stored", 2),
+        ("action", "BotError: invalid decision", 2),
     ],
 )
 def test_an_invalid_line_of_a_program_is_a_failed_try_of_that_job_only(

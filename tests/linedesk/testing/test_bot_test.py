@@ -11,7 +11,7 @@ from linebot.v3 import webhooks as line
 from linebot.v3.messaging import TextMessage
 
 from jobworker.errors import NoTimerHandler
-from linedesk import Bot, BotError, ContentNotFound, Talk, TimerEvent
+from linedesk import Bot, BotError, ContentNotFound, GiveUp, Talk, TimerEvent
 from linedesk.testing import BotTest, BotWarning, EndlessTimers, Sent
 from tests.linedesk.testing.kit_bot import bot as kit_bot
 
@@ -134,7 +134,7 @@ def test_what_mongodb_cannot_hold_fails_in_the_test() -> None:
     test = bot_that(lambda event, talk: talk.data.update(kept=object()))
     with pytest.raises(BotError, match="MongoDB cannot hold") as caught:
         test.says("U1", "やあ")
-    assert "dead letter at once" in caught.value.__notes__[0]
+    assert "HANDLER_TRIES" in caught.value.__notes__[0]
 
 
 def test_a_handler_that_raises_has_done_nothing() -> None:
@@ -148,7 +148,7 @@ def test_a_handler_that_raises_has_done_nothing() -> None:
     refused = bot_that(lambda event, talk: talk.reply(*"123456"))
     with pytest.raises(BotError, match="messages in one send") as caught_too:
         refused.says("U1", "やあ")
-    assert "at once" in caught_too.value.__notes__[0]
+    assert "three times" in caught_too.value.__notes__[0]
 
 
 def test_in_a_group_each_member_has_a_place_where_the_bot_says_so() -> None:
@@ -335,3 +335,26 @@ def test_a_slow_answer_is_a_push_by_default() -> None:
     assert slow.says("U1", "?").pushes == ["考えました。"]
     with pytest.raises(ValueError, match="no button"):
         slow.taps("U1")
+
+
+def test_a_test_sees_what_the_bot_says_of_an_event_that_is_given_up() -> None:
+    raises: list[Exception] = []
+
+    def handle(event: Any, talk: Talk) -> None:
+        talk.reply("はい")
+        talk.data["handled"] = True
+        if raises:
+            raise raises[0]
+
+    test = bot_that(handle)
+    test.fails()
+    assert test.says("U1", "?").sent == ()
+    test.bot.failed(lambda event, talk: talk.reply("申し訳ありません"))
+    for raises[:] in ([], [GiveUp("満席")]):
+        test.fails()
+        test.takes(60)
+        assert test.says("U1", "?").pushes == ["申し訳ありません"]
+    assert test.data("U1") == {}
+    with pytest.raises(GiveUp) as caught:
+        test.says("U1", "?")
+    assert "at once" in caught.value.__notes__[0]

@@ -1,0 +1,85 @@
+"""Filters of `bot.add`: what an event must have besides its classes. Pure.
+
+A filter has parts that are data and parts that are code. With worker processes the leader judges
+the first and asks a worker about the second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from linebot.v3.webhooks import PostbackEvent, TextMessageContent
+
+from jobworker.errors import BotError
+
+Condition = Callable[[Any, Any], object]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The filters of one handler. All that are given must hold."""
+
+    text: str | re.Pattern[str] | None = None
+    """The whole text of the message, apart from blanks around it, or a pattern found in it."""
+    mentioned: bool = False
+    postback: str | None = None
+    """Pairs that the postback's data must have, such as "action=buy"."""
+    when: Condition | None = None
+
+    @property
+    def is_code(self) -> bool:
+        """Whether a part of it can only be judged where the bot is."""
+        return isinstance(self.text, re.Pattern) or self.when is not None
+
+    def fits(self, event: Any) -> bool:
+        """Judge the parts that are data."""
+        is_text = not isinstance(self.text, str) or self.text.strip() == _text(event)
+        wanted = pairs(self.postback).items()
+        has_pairs = not wanted or wanted <= pairs(event.postback.data).items()
+        return is_text and has_pairs and (not self.mentioned or _is_addressed(event))
+
+    def holds(self, event: Any, talk: Any) -> bool:
+        """Judge the parts that are code. Raises the errors of the bot's condition."""
+        if isinstance(self.text, re.Pattern) and self.text.search(_text(event)) is None:
+            return False
+        return self.when is None or bool(self.when(event, talk))
+
+
+def filter_of(event: type, message: Any, given: Filter) -> Filter | None:
+    """Return the filter, None if it is empty. Raises BotError if it never holds for the classes."""
+    text, postback, when = given.text, given.postback, given.when
+    has_message = "message" in getattr(event, "__annotations__", {})
+    of_text = has_message and message in (None, TextMessageContent)
+    is_text = isinstance(text, re.Pattern) or (isinstance(text, str) and text.strip() != "")
+    wrong = {
+        "text= takes a text or a pattern of re.compile": text is not None and not is_text,
+        "text= is for MessageEvent with texts": text is not None and not of_text,
+        "mentioned= is for MessageEvent": given.mentioned and not has_message,
+        "postback= is for PostbackEvent": postback is not None and event is not PostbackEvent,
+        "postback= takes pairs such as 'action=buy'": not (postback is None or pairs(postback)),
+        "when= takes a function of event and talk": not (when is None or callable(when)),
+    }
+    if told := next((one for one, is_wrong in wrong.items() if is_wrong), None):
+        raise BotError(told)
+    return None if given == Filter() else given
+
+
+def pairs(data: object) -> Mapping[str, str]:
+    """Return the pairs in a postback's data, such as "action=buy&item=3"; none for other data."""
+    return dict(parse_qsl(data, keep_blank_values=True)) if isinstance(data, str) else {}
+
+
+def _text(event: Any) -> str:
+    return str(event.message.text).strip()
+
+
+def _is_addressed(event: Any) -> bool:
+    """Whether the bot is mentioned (LINE's reference, "Text": `isSelf`), or the chat is 1:1."""
+    mention = getattr(event.message, "mention", None)
+    everyone = mention.mentionees if mention is not None else ()
+    is_alone = getattr(event.source, "type", None) == "user"
+    return is_alone or any(getattr(one, "is_self", False) for one in everyone)
