@@ -346,7 +346,11 @@ class Turn:
     def _handle(self) -> Decided | Condemned | Wait:
         decided = self._decided(decide)
         if isinstance(decided, Failure):
-            return self._failed(decided)
+            self.run.outcome, self.run.error = FAILED, decided.what
+            ended = self._turns.failed(self._job, decided)
+            if isinstance(ended, Condemned) and self._turns.asks_failed(self._job):
+                return Wait.because(Why.DEFERRED, 0.0)
+            return ended
         if isinstance(decided, Wait) and decided.why["code"] == Why.FETCHING_PROFILE:
             self._fetch_profile(str(text_of(self._document["event"], "source", "userId")))
         return decided
@@ -380,13 +384,6 @@ class Turn:
             # A message that was sent is not decided again, whatever state it was based on.
             decided = replace(decided, decision=replace(decided.decision, read_n=None))
         return decided
-
-    def _failed(self, failure: Failure) -> Wait | Condemned:
-        self.run.outcome, self.run.error = FAILED, failure.what
-        outcome = self._turns.failed(self._job, failure)
-        if isinstance(outcome, Condemned) and self._turns.asks_failed(self._job):
-            return Wait.because(Why.DEFERRED, 0.0)
-        return outcome
 
     def _talk(self) -> Talk:
         per_member = self._turns.runner.bot().per_member

@@ -1300,24 +1300,6 @@ RULES: tuple[Rule, ...] = (
         ((f"{TEXT_AT}.text", ABSENT, TEXT_AT), (f"{SPANS_AT}.contents", ABSENT, SPANS_AT)),
         within(TEXT_AT, contents=[SPAN], text="a"),
     ),
-    rule(
-        "f-text: weight: regular, bold; style: normal, italic; decoration: none, underline, ...",
-        BUBBLE,
-        within(TEXT_AT, weight=("heavy", 700), style=("bold", "oblique"), decoration="overline"),
-        within(TEXT_AT, weight="regular", style="italic", decoration="line-through"),
-    ),
-    rule(
-        "span: weight, style, decoration, color as in a text; text: String",
-        BUBBLE,
-        within(SPAN_AT, weight="normal", style="bold", decoration="bold", color="#4f8f0", text=5),
-        within(SPAN_AT, weight="bold", style="normal", decoration="underline", color="#4F8F00"),
-    ),
-    rule(
-        "f-text: lineSpacing: a positive integer or decimal number that ends in px",
-        BUBBLE,
-        within(TEXT_AT, lineSpacing=("20", "md", "-20px", "150%", 20)),
-        within(TEXT_AT, lineSpacing=("20px", "23.5px")),
-    ),
 )
 
 # LINE adds types and properties without notice: none of these is to be refused.

@@ -129,14 +129,6 @@ def test_a_message_as_deep_as_python_allows_is_refused() -> None:
     assert check_messages([{"type": "flex", "altText": "深い", "contents": bubble}])
 
 
-def test_a_mention_is_for_replies_and_pushes() -> None:
-    mention = {"type": "mention", "mentionee": {"type": "user", "userId": "U1"}}
-    message = {"type": "textV2", "text": "{a}さん", "substitution": {"a": mention}}
-    assert check_messages([message]) == []
-    (found,) = check_messages([message], mentions=False)
-    assert found.property == "messages[0].substitution.a"
-
-
 VALUES = ("", 0, -1, 1.5, True, None, [], {}, "x", [None], ["x"], {"a": 1}, [{}], {"type": "new"})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import pytest
@@ -132,15 +131,6 @@ def test_what_may_be_new_at_line_is_one_warning(caplog: pytest.LogCaptureFixture
     (told,) = caplog.messages
     assert "messages[].mood" in told
     assert "秘密" not in told
-
-
-def test_only_what_goes_to_a_group_may_mention() -> None:
-    mention = {"type": "mention", "mentionee": {"type": "all"}}
-    message = {"type": "textV2", "text": "{all}", "substitution": {"all": mention}}
-    talk_on().push(message, to="C1")
-    for send in (talk_on().reply, partial(talk_on().multicast, ["U1"])):
-        with pytest.raises(WrongMessage):
-            send(message)
 
 
 def test_send_check_off_takes_every_message() -> None:

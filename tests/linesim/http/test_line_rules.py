@@ -169,15 +169,6 @@ class TestMessages:
         assert body["message"] == f"The request body has {len(body['details'])} error(s)"
         return body["details"]
 
-    def test_a_text_has_at_most_5000_utf16_units(self, line, taro):
-        assert line.push(taro.user_id, "あ" * 5000).status_code == 200
-        assert line.push(taro.user_id, "😀" * 2500).status_code == 200
-        (detail,) = self.refuse(line, taro, {"type": "text", "text": "😀" * 2500 + "a"})
-        assert detail == {
-            "message": "Length must be between 0 and 5000",
-            "property": "messages[0].text",
-        }
-
     def test_every_problem_is_named(self, line, taro):
         details = self.refuse(
             line, taro, {"type": "text", "text": ""}, {"type": "shout"}, "x", {"type": ["text"]}
