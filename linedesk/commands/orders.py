@@ -69,7 +69,7 @@ def pause(own: Opened, scope: str | None, why: str, yes: bool, as_json: bool) ->
     if scope in (None, EVERYTHING) and not yes:
         raise click.UsageError("this pauses every conversation of every channel: add --yes")
     is_new = own.acts.pause(where, why=why)
-    obeyed = _within(OBEY_SECONDS, lambda: where in (_obeyed(own.database) or ()))
+    obeyed = within(OBEY_SECONDS, lambda: where in (_obeyed(own.database) or ()))
     if as_json:
         echo_json({"paused": str(where), "isNew": is_new, "obeyed": obeyed})
         return
@@ -111,7 +111,7 @@ def resume(own: Opened, scope: str | None, why: str, drop: bool, yes: bool, as_j
         click.confirm(f"Resume {words}{cost}?", abort=True, err=True)
     was = own.acts.resume(where, why=why, drop=drop)
     left = OperatorControl(own.database).read()
-    obeyed = was and _within(OBEY_SECONDS, lambda: _has_ended(own.database, where))
+    obeyed = was and within(OBEY_SECONDS, lambda: _has_ended(own.database, where))
     still = [str(one.scope) for one in left.rows]
     if as_json:
         echo_json({"resumed": str(where), "wasPaused": was, "obeyed": obeyed, "paused": still})
@@ -177,7 +177,7 @@ def release(own: Opened, conversation: str, kind: Kind | None, why: str, as_json
         raise NotDone(message.format(**named))
     acts = own.acts
     order = acts.release(scope.channel, scope.key, head, why=why)
-    came = _within(CAME_SECONDS, lambda: acts.came(order))
+    came = within(CAME_SECONDS, lambda: acts.came(order))
     if as_json:
         echo_json({"release": str(scope), head.kind: head.id, "came": came})
     else:
@@ -204,7 +204,7 @@ def _has_ended(database: Database[Any], scope: Scope) -> bool:
     return told is not None and scope not in told
 
 
-def _within(seconds: float, look: Callable[[], Found]) -> Found:
+def within(seconds: float, look: Callable[[], Found]) -> Found:
     """Call `look` until it finds something or the time is over; return the last result."""
     deadline, rest = time.monotonic() + seconds, threading.Event()
     while not (found := look()) and time.monotonic() < deadline:

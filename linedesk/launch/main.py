@@ -25,6 +25,7 @@ from linedesk.commands.orders import accept, pause, release, resume
 from linedesk.commands.removed import history, scheduler
 from linedesk.commands.status import status
 from linedesk.commands.tail import tail
+from linedesk.commands.timers import timers
 from linedesk.commands.trace import trace
 from linedesk.store.documents import SCHEMA
 
@@ -310,6 +311,6 @@ def doctor(config_path: Path | None, no_line: bool, **wish: bool) -> int:
 
 
 OPERATOR_COMMANDS = (status, tail, trace, calls, pause, resume, release, accept, audit)
-OTHERS = (dead, conversation, export_command, import_command, scheduler, history)
+OTHERS = (dead, conversation, timers, export_command, import_command, scheduler, history)
 for command in (*OPERATOR_COMMANDS, *OTHERS):
     linedesk.add_command(command)
