@@ -94,7 +94,6 @@ class TimerOrders:
                 del self._entered[id_]
             raise
         else:
-            # guard: ordered-timers-carried-out
             if recorded.effects:
                 self._turns.outbox.add(id_, Outbound(recorded.effects, is_tried=False))
         del self._entered[id_]

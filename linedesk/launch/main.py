@@ -21,11 +21,10 @@ from linedesk.commands.conversation import conversation
 from linedesk.commands.dead import dead
 from linedesk.commands.failure import Command, Speaking
 from linedesk.commands.options import config_option, set_up_logging, verbose_option, with_settings
-from linedesk.commands.orders import accept, pause, release, resume
+from linedesk.commands.orders import accept, pause, release, resume, timers
 from linedesk.commands.removed import history, scheduler
 from linedesk.commands.status import status
 from linedesk.commands.tail import tail
-from linedesk.commands.timers import timers
 from linedesk.commands.trace import trace
 from linedesk.store.documents import SCHEMA
 

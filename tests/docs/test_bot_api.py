@@ -29,7 +29,8 @@ PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
 INTERNAL = {
     Bot: {
         *("gathers", "has_states", "has_timer", "rule_for", "rule_in", "rules", "timers"),
-        *("sends_by_itself", "timeouts", "per_member", "settings", "check_settings", "secrets"),
+        *("sends_by_itself", "starts", "timeouts", "per_member"),
+        *("settings", "check_settings", "secrets"),
     },
     Talk: {
         *("decision", "forgot", "gathered", "know_friend", "know_profile", "leave_state"),
