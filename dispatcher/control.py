@@ -14,7 +14,7 @@ from dispatcher.pool.pool import Pool
 from jobworker.assembly import BotWorker
 from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
-from linedesk.store.control import NO_PAUSES, Control, Drop, Pauses, Release
+from linedesk.store.control import NO_PAUSES, Control, Drop, Pauses, Release, TimerOrder
 from linedesk.store.errors import AccessRefused, StoreUnavailable
 from linedesk.store.records.events import EVENT_ID
 
@@ -35,6 +35,8 @@ class ControlReader(BackgroundThread):
         self._worker = worker
         self._lease = lease
         self._refused: str | None = None
+        # The names of the bot's `start_timers` that are ordered.
+        self._started: set[str] = set()
 
     def start(self) -> None:
         _tell(NO_PAUSES, self._pool.pauses)
@@ -80,6 +82,12 @@ class ControlReader(BackgroundThread):
                 self._settle(release)
             for drop in orders.pauses.drops:
                 self._settle_drop(drop, orders.pauses)
+            for name in set(self._worker.timer_orders.starts()) - self._started:
+                self._control.order_start(name)
+                self._started.add(name)
+            # One batch at a time: pauses are read in between.
+            for order in orders.timers[:1]:
+                self._set_timers(order)
 
     def _is_under_way(self, release: Release) -> bool:
         if release.head == EVENT_ID:
@@ -92,6 +100,20 @@ class ControlReader(BackgroundThread):
         is_old = datetime.now(UTC) - drop.at >= DROP_KEPT
         if is_old and not is_paused and not self._pool.may_have_dropped(drop):
             self._control.end_drop(drop)
+
+    def _set_timers(self, order: TimerOrder) -> None:
+        has_handler = self._worker.timer_orders.has_handler(order.name)
+        if has_handler is None:
+            return
+        ids = self._worker.timer_orders.step(order) if has_handler else ()
+        if ids:
+            self._control.went_on(order, last=ids[-1], count=order.count + len(ids))
+            return
+        code = "timers_set" if has_handler else "no_timer_handler"
+        self._control.finish(order, {"code": code, "count": order.count})
+        log.info(
+            "timer for all friends name=%s came=%s conversations=%d", order.name, code, order.count
+        )
 
     def _settle(self, release: Release) -> None:
         came = self._control.came_of(release)

@@ -15,7 +15,8 @@ from linedesk.store.client import aware_options
 from linedesk.store.documents import Document
 from linedesk.store.limits import MOST_DOCUMENT_BYTES
 from linedesk.store.records.timers import RANG, RUN_AT
-from linedesk.store.timers import Daily, due_event_id, make_timer_document
+from linedesk.store.recurrence import Recurrence
+from linedesk.store.timers import due_event_id, make_timer_document
 
 # With a clock that was ahead by less than this, rows may have fired that must not fire again.
 FAR_AHEAD = timedelta(days=7)
@@ -34,7 +35,8 @@ class FiredTimer:
     event_id: str
     run_at: datetime
     as_read: Document
-    document: RawBSONDocument
+    document: RawBSONDocument | None
+    """None in the quiet hours of its rule: it is put off until `next_at`."""
     next_at: datetime | None
     """The next time of the row; None if this was its last."""
 
@@ -42,10 +44,12 @@ class FiredTimer:
 def fired_timer(stored: RawBSONDocument, *, now: datetime, accept_time: datetime) -> FiredTimer:
     """The firing of a due row, as read from the server. Raises BrokenRow.
 
-    A daily row that was missed several times fires once, and next at its regular time after `now`.
+    A repeating row that was missed several times fires once, and next at its regular time after
+    `now`.
     """
     row = _sound(stored)
-    daily = None if row.get("every") is None else _daily(row)
+    rule = None if row.get("every") is None else _rule(row)
+    quiet_until = None if rule is None else rule.quiet_until(now)
     document = bson.encode(make_timer_document(row, accept_time=accept_time))
     if len(document) > MOST_DOCUMENT_BYTES:
         raise BrokenRow("it is too large for a document of recvq")
@@ -57,26 +61,26 @@ def fired_timer(stored: RawBSONDocument, *, now: datetime, accept_time: datetime
             "n": row["n"],  # guard: row-of-this-number
             RUN_AT: row[RUN_AT],  # guard: row-of-this-time
         },
-        document=RawBSONDocument(document),
-        next_at=None if daily is None else daily.after(now),
+        document=None if quiet_until else RawBSONDocument(document),
+        next_at=quiet_until or (None if rule is None else rule.after(now)),
     )
 
 
 def regular_at(stored: RawBSONDocument, *, now: datetime) -> datetime | None:
-    """The next time of a daily row; None for other rows, and for invalid ones.
+    """The next time of a repeating row; None for other rows, for ended and for invalid ones.
 
     It is after the time for which the row last fired, although the clock may have been ahead then.
     Exception: after a clock that was a week or more ahead, days would be missed.
     """
     try:
         row = bson.decode(stored.raw, aware_options())
-        daily = _daily(row)
+        rule = _rule(row)
     except (BSONError, BrokenRow):
         return None
     fired_at = row.get(RANG)
     if isinstance(fired_at, datetime) and fired_at < now + FAR_AHEAD:
-        return daily.after(max(now, fired_at))
-    return daily.after(now)
+        return rule.after(max(now, fired_at))
+    return rule.after(now)
 
 
 def _sound(stored: RawBSONDocument) -> Document:
@@ -96,11 +100,11 @@ def _sound(stored: RawBSONDocument) -> Document:
     return row
 
 
-def _daily(row: Mapping[str, Any]) -> Daily:
+def _rule(row: Mapping[str, Any]) -> Recurrence:
     every = row.get("every")
     if not isinstance(every, Mapping):
         raise BrokenRow("every is no object")
     try:
-        return Daily.from_document(every)
+        return Recurrence.from_document(every)
     except ValueError as error:
         raise BrokenRow(f"every is {error}") from None

@@ -308,6 +308,9 @@ class TimerFiring:
                 return None
             fired, broken = _sorted_out(rows, now)
             settled = sum(self._set_aside(as_read, reason) for as_read, reason in broken)
+            if put_off := [_moved_on(timer) for timer in fired if timer.document is None]:
+                settled += self._change(put_off)
+            fired = [timer for timer in fired if timer.document is not None]
             return settled + (self._carry_out(fired, read_at) if fired else 0)
 
     def next_at(self) -> datetime | None:
@@ -320,7 +323,7 @@ class TimerFiring:
         return None
 
     def bring_back(self, *, stop: threading.Event) -> None:
-        """Move daily rows back that fired by a clock which was ahead; returns early at a stop."""
+        """Move rows back that fired by a clock which was ahead; returns early at a stop."""
         now = self._now()
         far = {RUN_AT: {"$gt": now + SHORTEST_DAY}, "every": {"$type": "object"}}
         parts = {"n": 1, RUN_AT: 1, "every": 1, RANG: 1}
@@ -340,7 +343,8 @@ class TimerFiring:
     def _carry_out(self, fired: Sequence[FiredTimer], read_at: float) -> int:
         """Insert into recvq first: a row that was moved on does not fire again."""
         try:
-            stored = self._insert([timer.document for timer in fired], read_at)
+            documents = [timer.document for timer in fired if timer.document is not None]
+            stored = self._insert(documents, read_at)
         except StoreUnavailable as error:
             refused = _refused(error)
             if not refused:
@@ -413,6 +417,8 @@ def _sorted_out(
 
 def _moved_on(timer: FiredTimer) -> UpdateOne:
     """Move the row to its next time, or mark its end; MongoDB removes it a week later."""
+    if timer.document is None:
+        return UpdateOne(timer.as_read, {"$set": {RUN_AT: timer.next_at}})
     if timer.next_at is not None:
         return UpdateOne(timer.as_read, {"$set": {RUN_AT: timer.next_at, RANG: timer.run_at}})
     ended = {"$set": {RUN_AT: None}, "$currentDate": {ENDED_AT: True}}

@@ -48,6 +48,7 @@ from jobworker.sending.outbox import Outbox
 from jobworker.sending.outboxes import Outboxes
 from jobworker.sending.outcomes import Outcomes
 from jobworker.sending.sender import Sender
+from jobworker.timer_orders import TimerOrders
 from jobworker.turn import Turns
 from jobworker.unsend import Unsends
 from linedesk.runtime.metrics import Metrics
@@ -301,6 +302,7 @@ class BotWorker:
             runs=runs,
             masked=handling.masked,
         )
+        self.timer_orders = TimerOrders(self._turns, now)
 
     @property
     def gate(self) -> Gate:

@@ -24,7 +24,7 @@ from jobworker.bot.places import place_of
 from jobworker.bot.timers import checked_name, checked_state
 from jobworker.errors import BotError, NoTimerHandler
 from linedesk.store.documents import Document, text_of
-from linedesk.store.timers import STATE_TIMER
+from linedesk.store.timers import START_TIMER, STATE_TIMER
 
 if TYPE_CHECKING:
     from jobworker.bot.talk import Talk
@@ -112,6 +112,8 @@ class Bot:
         self.timers: dict[str, Rule] = {}
         self.timeouts: dict[str, Rule] = {}
         """By the state that has expired."""
+        self.starts: dict[str, Rule] = {}
+        """By the name given to `start_timers`."""
         self.has_states = False
         """Whether any handler depends on a state, so that the conversation must be read."""
 
@@ -233,6 +235,24 @@ class Bot:
         self.on_failed = self._rule(handler, False, None)
         return handler
 
+    def start_timers(
+        self, name: str, *, profile: Profiles | None = None, limit: float | None = None
+    ) -> Callable[[F], F]:
+        """Decorate the handler that sets timers in conversations that began before it was there.
+
+        When a dispatcher first runs with this name, the handler gets a TimerEvent once in the
+        conversation of each known user who has not blocked the bot. Under another name it runs once
+        more. `limit` is as in `add`. Raises BotError.
+        """
+        if "." in checked_name(name) or "$" in name:
+            raise BotError(f"a name for start_timers has no '.' and no '$': {name!r}")
+
+        def decorate(handler: F) -> F:
+            self.starts[name] = self._rule(handler, profile, limit)
+            return handler
+
+        return decorate
+
     def rule_in(self, talk: Talk, event: Any, choose: Choose = first_of) -> Rule | None:
         """Return the rule of an event in its conversation; an expired state is left first.
 
@@ -294,6 +314,8 @@ class Bot:
         name = event.name
         if name == STATE_TIMER:
             return self.timeouts.get(str(event.data.get("state")))
+        if name.startswith(START_TIMER):
+            return self.starts.get(name.removeprefix(START_TIMER))
         if not self.has_timer(name):
             raise NoTimerHandler(f"no handler for the timer {name!r}")
         return self.timers.get(name) or self.timers[name.partition(":")[0]]

@@ -290,7 +290,10 @@ class Talk:
         self._timers.at(moment, checked_name(name), data)
 
     def every(self, at: str, name: str, /, *, tz: str = "Asia/Tokyo", **data: Any) -> None:
-        """Like `after`, daily at a local time such as "07:30" in a time zone."""
+        """Like `after`, at each time of a rule, by the clocks of a time zone.
+
+        The rules are those of `linedesk.store.recurrence`, such as "07:30" or "月・木 12:00".
+        """
         self._timers.every(at, checked_name(name), data, tz=tz, now=self.now)
 
     def cancel(self, name: str, /) -> None:

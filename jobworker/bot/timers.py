@@ -10,31 +10,30 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bson import ObjectId
+
 from jobworker.errors import BotError, TalkEnded
+from jobworker.record.conversations import STARTED, Decision
+from linedesk.store.control import TimerOrder
 from linedesk.store.documents import Document, name_of
-from linedesk.store.records.events import EVENT_ID
+from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.timers import RUN_AT
-from linedesk.store.timers import TIMER, Daily, timer_id
+from linedesk.store.recurrence import Recurrence
+from linedesk.store.timers import EPOCH, RESERVED, START_TIMER, TIMER, check_name, timer_id
 
 MOST_TIMERS = 100
-MOST_NAME_LETTERS = 100
 # More than any bot needs, and well within a BSON date.
 MOST_SECONDS = 100 * 366 * 24 * 3600.0
-# Names of linedesk's own timers begin with it.
-RESERVED = "~"
 INVALID = "invalid timer"
 
 
 def checked_name(name: object) -> str:
     """Return a name that a bot may give a timer. Raises BotError."""
-    if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME_LETTERS:
-        told = "" if isinstance(name, str) else f", and is not a {type(name).__name__}"
-        raise BotError(f"a timer's name has 1 to {MOST_NAME_LETTERS} letters{told}", reason=INVALID)
-    if "/" in name or name.startswith(RESERVED):
-        raise BotError(
-            f"a timer's name has no '/' and does not begin with '{RESERVED}'", reason=INVALID
-        )
-    return name
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise BotError(str(error), reason=INVALID) from error
+    return str(name)
 
 
 def checked_state(state: object) -> str:
@@ -59,43 +58,47 @@ class Timers:
             raise BotError(f"not a number of seconds: {type(seconds).__name__}", reason=INVALID)
         if not 0 <= seconds <= MOST_SECONDS:
             raise BotError("a timer fires in 0 seconds to 100 years", reason=INVALID)
-        self._set(name, now + timedelta(seconds=seconds), None, data)
+        self.set(name, now + timedelta(seconds=seconds), None, data)
 
     def at(self, moment: datetime, name: str, data: Mapping[str, Any]) -> None:
         """Fire at the moment, at once if it is past. Raises BotError."""
         if not isinstance(moment, datetime) or moment.tzinfo is None:
             raise BotError("a timer's moment is a datetime with a time zone", reason=INVALID)
         try:
-            self._set(name, moment, None, data)
+            self.set(name, moment, None, data)
         except OverflowError as error:
             raise BotError(
                 "a timer's moment is at the end of the calendar", reason=INVALID
             ) from error
 
     def every(self, at: str, name: str, data: Mapping[str, Any], *, tz: str, now: datetime) -> None:
-        """Fire each day at that time in that zone. Raises BotError."""
+        """Fire at each time of a rule in that zone; after its end none is set. Raises BotError."""
         try:
-            daily = Daily.parse(at, tz)
+            rule = Recurrence.parse(at, tz, now=now)
         except (TypeError, ValueError) as error:
             raise BotError(str(error), reason=INVALID) from error
-        self._set(name, daily.after(now), daily.as_document(), data)
+        due = rule.after(now)
+        if due is None and not rule.has_end:
+            raise BotError(f"not a time that ever comes: {at!r}", reason=INVALID)
+        self.set(name, due, None if due is None else rule.as_document(), data)
 
     def cancel(self, name: str) -> None:
         """Cancel the timer of that name; harmless if there is none."""
-        self._set(name, None, None, {})
+        self.set(name, None, None, {})
 
     def effects(self) -> Iterator[Document]:
         """The effects to record; the record fills in `n`. No timer can be set afterwards."""
         self._ended = True
         yield from self._effects.values()
 
-    def _set(
+    def set(
         self,
         name: str,
         moment: datetime | None,
         every: Mapping[str, str] | None,
         data: Mapping[str, Any],
     ) -> None:
+        """Fire at the moment, then by the rule `every` if there is one; None cancels it."""
         if self._ended:
             raise TalkEnded("the handler has ended: its talk sets no more timers")
         document, event_id = self._document, name_of(self._document)
@@ -124,6 +127,28 @@ class Timers:
         # Moved to the end, so that the effects are in the order of the decisions.
         self._effects.pop(row_id, None)
         self._effects[row_id] = effect
+
+
+def decision_of(order: TimerOrder, id_: str, *, now: datetime) -> tuple[Document, Decision]:
+    """The decision to set an ordered timer in a 1:1 conversation, and the document of its record.
+
+    Its name is that of the order and the conversation, so it is recorded once.
+    """
+    channel, _slash, key = id_.partition("/")
+    at = (order.at - EPOCH) // timedelta(milliseconds=1)
+    document: Document = {
+        "_id": ObjectId(),
+        EVENT_ID: f"timers:{at}:{id_}/{order.name}",
+        "channel": channel,
+        "key": key,
+        ACCEPT_TIME: order.at,
+        "event": {"type": "timers", "source": {"type": "user", "userId": key}},
+    }
+    timers, due, timer = Timers(document, member=None), order.due(now), order.timer
+    timers.set(order.name, due, timer["every"] if due else None, timer["data"])
+    name = order.name.removeprefix(START_TIMER)
+    started = {} if name == order.name else {f"{STARTED}.{name}": order.at}
+    return document, Decision(started, list(timers.effects()))
 
 
 def _rounded_up(moment: datetime) -> datetime:

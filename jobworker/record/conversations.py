@@ -47,6 +47,8 @@ Placed = tuple[str, Document]
 FIRST_NUMBER = 0
 # The places of an outbox without its effects, as a projection.
 PLACES = {"$map": {"input": OUTBOX_PAIRS, "in": "$$this.k"}}
+STARTED = "started"
+"""By the name of the bot's `start_timers`, when that was ordered for the conversation."""
 OLDEST = datetime.min.replace(tzinfo=UTC)
 # Profiles of group members kept in one conversation's document; the oldest are removed first.
 MOST_MEMBERS = 200
@@ -407,6 +409,15 @@ class ConversationStore:
             **still(read.n),  # guard: nothing-recorded-since
         }
         return self.change(read.id, condition, update)
+
+    def friends(self, after: str, most: int, **more: Any) -> list[str]:
+        """Return the ids of conversations with a user who has not blocked the bot, as far as known:
+        the first ones after an id.
+        """
+        wanted = {"_id": {"$gt": after}, "kind": "user", "friend": {"$ne": False}, **more}
+        with self._committer.reading() as session:
+            found = self._collection.find(wanted, {"_id": 1}, session=session)
+            return [row["_id"] for row in found.sort("_id", 1).limit(most)]
 
     def keep_first_name(self, document: Mapping[str, Any], profile: Document) -> None:
         """Insert the conversation of a user, so that operators find the name while the first

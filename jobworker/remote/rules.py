@@ -26,6 +26,7 @@ _FILTERS = ("text", "mentioned", "postback", "when")
 KINDS: Mapping[str, frozenset[str]] = {
     "timer": frozenset((*_ALL, "timer")),
     "timeout": frozenset((*_ALL, "timeout")),
+    "start": frozenset((*_ALL, "start")),
     "failed": frozenset(("name", "profile", "failed")),
     "event": frozenset(
         (*_ALL, "event", "message", "state", "gather", "most", *_RETRIES, *_FILTERS)
@@ -110,6 +111,8 @@ def _every_rule(bot: Bot) -> Iterator[tuple[dict[str, Any], Rule]]:
         yield {"timeout": state}, rule
     if bot.on_failed is not None:
         yield {"failed": True}, bot.on_failed
+    for name, rule in bot.starts.items():
+        yield {"start": name}, rule
 
 
 def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> None:
@@ -128,6 +131,8 @@ def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> Non
         bot.timeout(row["timeout"], **own)(handler)
     elif kind == "failed":
         bot.failed(handler)
+    elif kind == "start":
+        bot.start_timers(row["start"], **own)(handler)
     elif kind == "event":
         message = MESSAGES[row["message"]] if row.get("message") is not None else None
         if message is not None and row["event"] not in WITH_MESSAGE:
@@ -148,6 +153,6 @@ def _kind_of(row: Mapping[str, Any]) -> str:
         raise ValueError(f"unknown field {sorted(unknown)[0]!r:.40}")
     kind = next((one for one in KINDS if one in row), "default")
     if wrong := sorted(set(row) - KINDS[kind]):
-        where = "without event, timer or timeout" if kind == "default" else f"with {kind}"
+        where = "without event, timer, timeout or start" if kind == "default" else f"with {kind}"
         raise ValueError(f"{wrong[0]}: not in a rule {where}")
     return kind

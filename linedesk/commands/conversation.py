@@ -108,7 +108,7 @@ def _timers(timers: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]
         yield "none"
     for one in timers:
         name = f"{one['name']} of {one['member']}" if one["member"] else one["name"]
-        every = f"  every day at {one['every']}" if one["every"] else ""
+        every = f"  repeats: {one['every']}" if one["every"] else ""
         data = f"  {_json(one['data'])}" if one["data"] else ""
         yield f"{name}  {local(one['at'])}  {_when(one['at'], now)}{every}{data}"
 

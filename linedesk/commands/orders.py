@@ -1,4 +1,4 @@
-"""`linedesk pause`, `resume`, `release` and `accept`: orders, and the dispatcher's confirmation."""
+"""`linedesk pause`, `resume`, `release`, `accept`, `timers set`: orders, and their confirmation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -186,6 +187,62 @@ def release(own: Opened, conversation: str, kind: Kind | None, why: str, as_json
         not_yet = "no dispatcher has confirmed yet; the release takes effect when one runs"
         click.echo(visible(known(came)) if came else not_yet)
     return Exit.OK if came else Exit.FAILED
+
+
+@click.group()
+def timers() -> None:
+    """Set a timer in many conversations."""
+
+
+@timers.command("set", cls=Command, examples=('timers set news --all-friends --at "月 12:00"',))
+@click.argument("name")
+@option("--all-friends", is_flag=True, required=True, help="For all known users.")
+@option(
+    "--at", "when", required=True, metavar="WHEN", help="A rule, as in `talk.every`, or a moment."
+)
+@option("--tz", default="Asia/Tokyo", show_default=True, help="The time zone of WHEN.")
+@why_option
+@json_option
+@to_act
+def timers_set(
+    own: Opened, name: str, when: str, tz: str, why: str, as_json: bool, **_: Any
+) -> int:
+    """Set the timer NAME for each known user who has not blocked the bot, about 200 a second.
+
+    The bot needs a handler for it (`@bot.timer`). Exit code 1 if not all are set within 10 s.
+    """
+    from linedesk.operate.text import known
+
+    acts = own.acts
+    order = acts.set_timers(name, _timer(name, when, tz), why=why)
+    came = _within(CAME_SECONDS, lambda: acts.came(order))
+    if as_json:
+        echo_json({"timer": name, "came": came})
+    else:
+        not_yet = "ordered; the leading dispatcher sets it in one conversation after another"
+        click.echo(visible(known(came)) if came else not_yet)
+    is_set = isinstance(came, dict) and came.get("code") == "timers_set"
+    return Exit.OK if is_set else Exit.FAILED
+
+
+def _timer(name: str, when: str, tz: str) -> dict[str, Any]:
+    """The timer of an order, as in `schedule`. Raises UsageError."""
+    from linedesk.store.recurrence import Recurrence
+    from linedesk.store.timers import check_name
+
+    moment = None
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(when)
+    try:
+        check_name(name)
+        rule = Recurrence.parse("0:00" if moment else when, tz, now=datetime.now(UTC))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if moment is not None:
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=rule.zone)
+    elif rule.after(datetime.now(UTC)) is None:
+        raise click.UsageError(f"no time that comes: {when!r}")
+    return {"runAt": moment, "every": None if moment else rule.as_document(), "data": {}}
 
 
 def _obeyed(database: Database[Any]) -> list[Scope] | None:

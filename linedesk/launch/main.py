@@ -22,7 +22,7 @@ from linedesk.commands.conversation import conversation
 from linedesk.commands.dead import dead
 from linedesk.commands.failure import Command, Speaking
 from linedesk.commands.options import config_option, set_up_logging, verbose_option, with_settings
-from linedesk.commands.orders import accept, pause, release, resume
+from linedesk.commands.orders import accept, pause, release, resume, timers
 from linedesk.commands.removed import history, scheduler
 from linedesk.commands.status import status
 from linedesk.commands.tail import tail
@@ -328,6 +328,6 @@ def new(name: str, language: str) -> None:
 
 
 OPERATOR_COMMANDS = (status, tail, trace, calls, check, pause, resume, release, accept, audit)
-OTHERS = (dead, conversation, export_command, import_command, scheduler, history)
+OTHERS = (dead, conversation, timers, export_command, import_command, scheduler, history)
 for command in (*OPERATOR_COMMANDS, *OTHERS):
     linedesk.add_command(command)

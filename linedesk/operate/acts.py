@@ -41,6 +41,7 @@ from linedesk.store.control import (
     Pause,
     Release,
     Scope,
+    TimerOrder,
     now_stored,
 )
 from linedesk.store.documents import (
@@ -183,11 +184,17 @@ class OperatorControl(Control):
             _put(lambda: self.rows.replace_one({"_id": release.id}, row, upsert=True))
         return release
 
-    def outcome_of(self, release: Release) -> Document | str | None:
-        """The result of a release; None until a dispatcher has carried it out."""
+    def order_timers(self, order: TimerOrder) -> TimerOrder:
+        """Order a timer for all friends; it replaces an earlier order of the same name."""
         with translated():
-            row = self.rows.find_one({"_id": release.id})
-        if row is None or row.get("at") != release.at:
+            _put(lambda: self.rows.replace_one({"_id": order.id}, order.row, upsert=True))
+        return order
+
+    def outcome_of(self, order: Release | TimerOrder) -> Document | str | None:
+        """The result of an order; None until a dispatcher has carried it out."""
+        with translated():
+            row = self.rows.find_one({"_id": order.id})
+        if row is None or row.get("at") != order.at:
             return {"code": "release_replaced"}
         return row.get("came") if row.get(DONE_AT) is not None else None
 
@@ -305,9 +312,15 @@ class Acts:
             "waits because {scopes} is paused", "waits because {scopes} are paused", len(names)
         ).format(scopes=_(", ").join(names))
 
-    def came(self, release: Release) -> Document | str | None:
-        """Return the stored outcome of a release; None until a dispatcher has carried it out."""
-        return self._control.outcome_of(release)
+    def set_timers(self, name: str, timer: Mapping[str, Any], *, why: str = "") -> TimerOrder:
+        """Order the dispatcher to set a timer for all friends."""
+        when = timer["runAt"] or " ".join(timer["every"].values())
+        with self._audit.noted("set timers", on=f"{name} {when}", why=why):
+            return self._control.order_timers(TimerOrder(name, timer, self._by, now_stored()))
+
+    def came(self, order: Release | TimerOrder) -> Document | str | None:
+        """Return the stored outcome of an order; None until a dispatcher has carried it out."""
+        return self._control.outcome_of(order)
 
     def replay(self, id_: str, *, again: bool = False, force: bool = False) -> str:
         """Put a dead letter into recvq; returns its eventId. Raises as `Replays.replay`."""

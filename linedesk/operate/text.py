@@ -41,6 +41,7 @@ WORDS = (
     *(mark("failed"), mark("no reply"), mark("unknown")),
     # Acts in the audit, their ways and outcome, and the kinds of conversations.
     *(mark("pause"), mark("resume"), mark("resume and drop"), mark("release"), mark("drop")),
+    mark("set timers"),
     *(mark("login"), mark("page"), mark("command"), mark("done")),
     *(mark("user"), mark("group"), mark("room")),
     # The operators without a name, and the reason of a forced replay.
@@ -154,7 +155,9 @@ OUTCOMES: Mapping[str, str] = {
     "event_is_letter": mark("the event {id} is a dead letter"),
     "send_is_letter": mark("the send {id} is a dead letter"),
     NOTHING_STUCK: mark("nothing was stuck any more"),
-    "release_replaced": mark("another release has replaced it"),
+    "release_replaced": mark("another order has replaced it"),
+    "timers_set": mark("the timer is set in {count} conversations"),
+    "no_timer_handler": mark("the bot has no handler for this timer"),
     "refused": mark("refused: {reason}"),
     "nothing_waits": mark("nothing of it waits"),
     "two_wait": mark("both an event and a send of it wait: name one of them"),

@@ -1,4 +1,5 @@
-"""The operator's orders, as rows of the collection `control`: pauses, and releases of a stuck key.
+"""The operator's orders, as rows of the collection `control`: pauses, releases of a stuck key, and
+timers for all friends.
 
 Commands and the console write them (`linedesk.operate.acts`), and the dispatcher reads
 them twice a second. Incomplete rows, for example typed by hand, are ignored.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -26,10 +28,15 @@ from linedesk.store.errors import NotAScope, translated
 from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS
 from linedesk.store.records.events import EVENT_ID
 from linedesk.store.records.letters import DEADLETTER, DROPPED, Cause
+from linedesk.store.recurrence import Recurrence
+from linedesk.store.timers import START_TIMER
 
 PAUSE = "pause"
 DROP = "drop"
 RELEASE = "release"
+TIMERS = "timers"
+STARTED = "started"
+"""An order of the bot's own that is carried out: it is not given again, so its row stays."""
 BOT = "bot"
 ALL = "all"
 DONE_AT = "doneAt"
@@ -217,11 +224,63 @@ class Release:
 
 
 @dataclass(frozen=True)
+class TimerOrder:
+    """The order to set a timer in the conversation of each known user who has not blocked the bot.
+
+    The leader carries it out in the order of the conversations' ids.
+    """
+
+    name: str
+    timer: Mapping[str, Any]
+    """Its fields `runAt` and `every`, one of which is None, and `data`, as in `schedule`."""
+    by: str
+    at: datetime
+    """The time of the order; with the name it identifies the order."""
+    last: str = ""
+    """The last conversation that has its timer."""
+    count: int = 0
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> TimerOrder | None:
+        """The order in a row; None if the row is incomplete."""
+        try:
+            fields = ("name", "timer", "by", "at", "last", "count")
+            found = cls(**{name: row[name] for name in fields})
+            found.due(found.at)
+        except (KeyError, TypeError, ValueError, AttributeError, OSError):
+            return None
+        return found if row.get("act") == TIMERS and row["_id"] == found.id else None
+
+    def due(self, now: datetime) -> datetime | None:
+        """When the timer fires first; None if its rule has ended."""
+        if self.timer["every"] is not None:
+            return Recurrence.from_document(self.timer["every"]).after(now)
+        run_at: datetime = self.timer["runAt"].astimezone(UTC)
+        return run_at
+
+    @property
+    def id(self) -> str:
+        return f"{TIMERS}/{self.name}"
+
+    @property
+    def row(self) -> Document:
+        """Its row without the `_id`."""
+        return {"act": TIMERS, **vars(self)}
+
+
+def start_order(name: str, now: datetime) -> TimerOrder:
+    """The bot's own order: a timer that calls the handler of `bot.start_timers(name)` at once."""
+    timer: Document = {"runAt": now, "every": None, "data": {}}
+    return TimerOrder(f"{START_TIMER}{name}", timer, BOT, now)
+
+
+@dataclass(frozen=True)
 class Orders:
     """All open orders at one moment."""
 
     pauses: Pauses = NO_PAUSES
     releases: tuple[Release, ...] = ()
+    timers: tuple[TimerOrder, ...] = ()
 
 
 log = logging.getLogger(__name__)
@@ -271,7 +330,11 @@ class Control:
 
     def orders(self) -> Orders:
         found = [
-            (row, Pause.from_row(row) or Release.from_row(row), Drop.from_row(row))
+            (
+                row,
+                Pause.from_row(row) or Release.from_row(row) or TimerOrder.from_row(row),
+                Drop.from_row(row),
+            )
             for row in self._open()
         ]
         self._tell(str(row["_id"]) for row, *orders in found if orders == [None, None])
@@ -281,6 +344,7 @@ class Control:
                 tuple(drop for _, _, drop in found if drop is not None),
             ),
             tuple(order for _, order, _ in found if isinstance(order, Release)),
+            tuple(order for _, order, _ in found if isinstance(order, TimerOrder)),
         )
 
     def _open(self) -> list[Document]:
@@ -292,7 +356,7 @@ class Control:
             # guard: pauses-as-of-the-claim
             if self._seen is not None:
                 session.advance_operation_time(self._seen)
-            wanted = {DONE_AT: None, "act": {"$ne": BOT}}
+            wanted = {DONE_AT: None, "act": {"$nin": [BOT, STARTED]}}
             rows = list(self.rows.find(wanted, session=session).sort("_id", 1))
             self._seen = session.operation_time
             return rows
@@ -318,13 +382,25 @@ class Control:
         with translated(), pymongo.timeout(READ_SECONDS):
             return found.find_one(condition, {"_id": 1}) is not None
 
-    def finish(self, release: Release, came: Document) -> None:
-        """Store the result of a release, unless another one has replaced it."""
+    def finish(self, order: Release | TimerOrder, came: Document) -> None:
+        """Store the result of an order, unless another one has replaced it."""
+        is_own = isinstance(order, TimerOrder) and order.name.startswith(START_TIMER)
+        self._change(order, {"act": STARTED} if is_own else {DONE_AT: now_stored(), "came": came})
+
+    def went_on(self, order: TimerOrder, *, last: str, count: int) -> None:
+        """Store how far an order is carried out, unless another one has replaced it."""
+        self._change(order, {"last": last, "count": count})
+
+    def order_start(self, name: str) -> None:
+        """Order the bot's own timer of this name, unless that was ordered before."""
+        order = start_order(name, now_stored())
+        with translated(), pymongo.timeout(READ_SECONDS), suppress(DuplicateKeyError):
+            self.rows.update_one({"_id": order.id}, {"$setOnInsert": order.row}, upsert=True)
+
+    def _change(self, order: Release | TimerOrder, changes: Document) -> None:
         with translated():
-            self.rows.update_one(
-                {"_id": release.id, "at": release.at, DONE_AT: None},
-                {"$set": {DONE_AT: now_stored(), "came": came}},
-            )
+            same = {"_id": order.id, "at": order.at, DONE_AT: None}
+            self.rows.update_one(same, {"$set": changes})
 
     def end_drop(self, drop: Drop) -> None:
         """No event of the drop is left, unless its scope is paused again."""

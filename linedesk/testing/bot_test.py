@@ -32,6 +32,7 @@ from jobworker.bot.gather import answered
 from jobworker.bot.messages import SEND_CHECKS, refuse_unknown
 from jobworker.bot.places import place_of, unused
 from jobworker.bot.talk import Talk, TalkContext
+from jobworker.bot.timers import decision_of
 from jobworker.decide import Case, Decided, decide, decide_given_up
 from jobworker.effects import is_timer
 from jobworker.errors import ContentNotFound, NoTimerHandler, PermanentError
@@ -44,13 +45,15 @@ from jobworker.record.waiting_answers import ButtonShown, kept
 from jobworker.runs import JobMemo
 from jobworker.sending.button import BEFORE_END_SECONDS, SlowAnswers, may_be_offered, message_of
 from linedesk.bots.load import read_bot_secrets, read_bot_settings
+from linedesk.store.control import start_order
 from linedesk.store.documents import Document, conversation_id, make_document, name_of
 from linedesk.store.limits import TOKEN_LIFE
 from linedesk.store.records.answers import KEPT_FOR
 from linedesk.store.records.timers import RUN_AT
 from linedesk.store.records.waits import Why
+from linedesk.store.recurrence import Recurrence
 from linedesk.store.redaction import message_id_of
-from linedesk.store.timers import STATE_TIMER, Daily, make_timer_document
+from linedesk.store.timers import STATE_TIMER, make_timer_document
 from linedesk.testing.actions import action_of, picked
 from linedesk.testing.answers import Answers, Sent, Shown, Waiting, answer_data_in
 from linedesk.testing.memory import Memory, as_stored
@@ -361,7 +364,7 @@ class BotTest:
         if (seconds is None) == (to is None):
             raise ValueError("advance(seconds) or advance(to=...)")
         if isinstance(to, str):
-            to = Daily.parse(to, tz).after(self._now)
+            to = Recurrence.parse(to, tz).after(self._now) or self._now
         moment = to if to is not None else self._now + timedelta(seconds=seconds or 0.0)
         if moment < self._now:
             raise ValueError(f"time only moves forward: it is {self._now}, after {moment}")
@@ -373,6 +376,14 @@ class BotTest:
     def now(self) -> datetime:
         """The time in the conversation, as in `talk.now`."""
         return self._now
+
+    def starts_timers(self, name: str) -> Answers:
+        """Do what a dispatcher does when it first runs with `@bot.start_timers(name)`."""
+        order = start_order(name, self._now)
+        for id_ in self._memory.unstarted(name):
+            document, decision = decision_of(order, id_, now=self._now)
+            self._memory.record(document, decision)
+        return self._noted(self._fire_until(self._now))
 
     def takes(self, seconds: float) -> None:
         """Make the next handler take `seconds`.

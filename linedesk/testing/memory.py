@@ -12,13 +12,14 @@ from typing import Any
 
 import bson
 
-from jobworker.record.conversations import Decision, StoredConversation
+from jobworker.record.conversations import STARTED, Decision, StoredConversation
 from jobworker.record.record import named
 from linedesk.store.client import aware_options
 from linedesk.store.documents import Document, conversation_id, name_of
 from linedesk.store.records.answers import ANSWERS
 from linedesk.store.records.timers import RUN_AT, SET_BY
-from linedesk.store.timers import TIMER, Daily
+from linedesk.store.recurrence import Recurrence
+from linedesk.store.timers import TIMER
 
 
 def as_stored(document: Mapping[str, Any]) -> Document:
@@ -48,6 +49,17 @@ class Memory:
     def stored(self, id_: str) -> Document:
         """A copy of a conversation's document; empty if there is none."""
         return _decoded(self._conversations[id_]) if id_ in self._conversations else {}
+
+    def unstarted(self, name: str) -> list[str]:
+        """The 1:1 conversations that wait for this `start_timers`; blocked ones do not."""
+        found = {id_: self.stored(id_) for id_ in self._conversations}
+        return [
+            id_
+            for id_, one in found.items()
+            if one.get("kind") == "user"
+            and one.get("friend") is not False
+            and name not in one.get(STARTED, {})
+        ]
 
     def record(self, document: Mapping[str, Any], decision: Decision) -> list[Document]:
         """Write a checked decision, all or nothing; returns the sends in order."""
@@ -89,10 +101,10 @@ class Memory:
         return list(self._schedule.values())
 
     def fired(self, row: Document) -> None:
-        """Remove the row of a timer that fires; a daily one is set again."""
+        """Remove the row of a timer that fires; one that fires again is set again."""
         del self._schedule[row["_id"]]
-        if row["every"]:
-            following = Daily.from_document(row["every"]).after(row[RUN_AT])
+        following = row["every"] and Recurrence.from_document(row["every"]).after(row[RUN_AT])
+        if following:
             self._schedule[row["_id"]] = {**row, RUN_AT: following}
 
     def _set(self, effect: Document, event_id: str, n: int) -> None:

@@ -6,7 +6,7 @@ import threading
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
-from linedesk import Bot, Talk
+from linedesk import Bot, Talk, TimerEvent
 
 pusher = Bot()
 counter = Bot()
@@ -15,6 +15,7 @@ faulty = Bot()
 stuck = Bot()
 slow = Bot()
 patient = Bot()
+herald = Bot()
 
 
 @pusher.add(MessageEvent, message=TextMessageContent)
@@ -60,3 +61,13 @@ def answer_after_two_seconds(event: MessageEvent, talk: Talk) -> None:
 def together(events: list[MessageEvent], talk: Talk) -> None:
     talk.data["handled"] = [*talk.data.get("handled", ()), *(one.message.text for one in events)]
     talk.reply("、".join(event.message.text for event in events))
+
+
+@herald.start_timers("news")
+def begin_news(event: TimerEvent, talk: Talk) -> None:
+    talk.push("はじめます")
+
+
+@herald.timer("news")
+def tell_news(event: TimerEvent, talk: Talk) -> None:
+    talk.push("ニュース")

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from click.testing import CliRunner
+
+from linedesk.launch.main import linedesk
 from linesim.judge.checker import Timer, check
 
 BOT = {"BOT": "linedesk.bots.timer:bot"}
@@ -55,3 +58,30 @@ def test_timers_fire_once_though_every_process_is_killed_while_they_wait(
     assert not check(sim, expect=asked, expect_timers=timers).problems()
     rings = house.database.recvq.count_documents({"event.type": "timer"})
     assert rings == 3
+
+
+def test_friends_get_timers_by_command_and_by_the_bot_once_though_a_dispatcher_is_killed(
+    house: Any, sim: Any
+) -> None:
+    users = [sim.add_user(name) for name in ("花子", "太郎", "次郎")]
+    house.start_frontdesk()
+    first = house.start_dispatcher(BOT="acceptance_bots:echo")
+    for user in users:
+        sim.say(user, "やあ")
+    sim.wait_for(lambda: all(sim.answers(user) for user in users))
+    sim.block(users[2])
+    house.wait_for(lambda: house.database.conversations.find_one({"friend": False}))
+    house.stop(first, signal.SIGKILL)
+    second = house.start_dispatcher(BOT="acceptance_bots:herald")
+    sim.wait_for(lambda: all(len(sim.answers(user)) == 2 for user in users[:2]))
+
+    moment = datetime.now(UTC).isoformat()
+    ordered = ("timers", "set", "news", "--all-friends", "--at", moment)
+    ran = CliRunner().invoke(linedesk, ordered, env=house.settings)
+    assert (ran.exit_code, "2 conversations" in ran.output) == (0, True), ran.output
+    house.stop(second, signal.SIGKILL)
+    house.start_dispatcher(BOT="acceptance_bots:herald")
+    sim.wait_for(lambda: all(len(sim.answers(user)) == 3 for user in users[:2]))
+    texts = [[bubble.text for bubble in sim.answers(user)] for user in users]
+    assert texts == [["やあ", "はじめます", "ニュース"]] * 2 + [["やあ"]]
+    assert house.database.deadletters.count_documents({}) == 0

@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
@@ -39,6 +40,8 @@ class RecordingWorker:
         self.stopped = threading.Event()
         self.sends_to_give_up: list[tuple[str, str, str]] = []
         self.gives_up_sends = False
+        # The dispatcher asks it for the bot's `start_timers`.
+        self.timer_orders = SimpleNamespace(starts=tuple)
 
     def take_over(self, epoch: int) -> None:
         self.epochs.append(epoch)

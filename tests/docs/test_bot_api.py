@@ -29,7 +29,7 @@ PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
 INTERNAL = {
     Bot: {
         *("gathers", "has_states", "has_timer", "on_failed", "rule_in", "rules"),
-        *("rules_for", "timers"),
+        *("rules_for", "starts", "timers"),
         *("sends_by_itself", "timeouts", "per_member", "settings", "check_settings", "secrets"),
     },
     Talk: {

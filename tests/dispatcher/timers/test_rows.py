@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 
 from dispatcher.timer_rows import BrokenRow, FiredTimer, fired_timer, regular_at
 from dispatcher.timers import AS_STORED
-from linedesk.store import timers
+from linedesk.store import recurrence
 from linedesk.store.limits import MOST_DOCUMENT_BYTES
 from tests.dispatcher.timers.conftest import DAILY, NOON, a_row
 
@@ -44,6 +44,20 @@ def test_a_daily_timer_fires_once_for_all_missed_times(days_missed: int) -> None
     assert one.next_at == NOON + timedelta(days=days_missed + 1)
 
 
+def test_in_quiet_hours_a_missed_timer_waits_for_their_end() -> None:
+    row = a_row(every=DAILY | {"at": "21:00 quiet 22:00-7:00"})
+    late = ring(row, NOON + timedelta(hours=6))
+    assert late.document is None
+    assert late.next_at == NOON + timedelta(hours=10)
+    morning = ring(row | {"runAt": late.next_at}, late.next_at)
+    assert morning.document is not None
+    assert morning.next_at == NOON + timedelta(days=1)
+
+
+def test_a_rule_without_a_further_time_ends_its_row() -> None:
+    assert ring(a_row(every=DAILY | {"at": "21:00 until 2026-04-19"})).next_at is None
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -52,7 +66,7 @@ def test_a_daily_timer_fires_once_for_all_missed_times(days_missed: int) -> None
         ({"runAt": [NOON]}, "runAt is no date"),
         ({"data": None}, "data is no object"),
         ({"data": {"when": DatetimeMS(-(10**15))}}, "a date or text in it cannot be read"),
-        ({"every": {"at": "25:00", "tz": "Asia/Tokyo"}}, "every is not a time of day"),
+        ({"every": {"at": "25:00", "tz": "Asia/Tokyo"}}, "every is not a time"),
         ({"every": {"at": "07:30", "tz": "Asia"}}, "every is not a time zone"),
     ],
 )
@@ -80,6 +94,6 @@ def test_a_row_waits_while_its_zone_cannot_be_read(monkeypatch: pytest.MonkeyPat
     def no_file(name: str) -> Any:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(timers, "ZoneInfo", no_file)
+    monkeypatch.setattr(recurrence, "ZoneInfo", no_file)
     with pytest.raises(OSError, match="Too many open files"):
         ring(a_row(every=DAILY))

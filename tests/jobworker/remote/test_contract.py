@@ -103,6 +103,7 @@ def test_rules_have_the_fields_of_the_schema() -> None:
     bot.default()(everything)
     bot.timer("ring")(everything)
     bot.timeout("asked")(everything)
+    bot.start_timers("news")(everything)
     table = rules_of(bot)[0]
     check(table, "rules")
     assert {name for row in table["rules"] for name in row} == FIELDS

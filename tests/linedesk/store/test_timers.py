@@ -1,5 +1,5 @@
-"""Timers as documents: the permanent name of a firing, and its event. Also the next time of a daily
-timer, with clock changes and skipped days.
+"""Timers as documents: the permanent name of a firing, and its event. Also the next time of a
+repeating timer, with clock changes and skipped days.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from zoneinfo import ZoneInfo
 
 import bson
 import pytest
+from dateutil.rrule import rrulestr
 from hypothesis import given
 from hypothesis import strategies as st
 
 from linedesk.store.client import aware_options
 from linedesk.store.documents import Document
-from linedesk.store.timers import EPOCH, Daily, due_event_id, make_timer_document
+from linedesk.store.recurrence import WEEKDAYS, Recurrence
+from linedesk.store.timers import EPOCH, due_event_id, make_timer_document
 
 DUE = datetime(2026, 11, 21, 7, 30, 0, 5_000, tzinfo=UTC)
 NOW = datetime(2026, 11, 21, 7, 30, 0, 17_000, tzinfo=UTC)
@@ -76,10 +78,10 @@ def utc(text: str) -> datetime:
 
 def rings(at: str, tz: str, moment: datetime, count: int) -> list[str]:
     """The next times after the moment, in local time of the zone."""
-    daily, seen = Daily.parse(at, tz), []
-    for _ in range(count):
-        moment = daily.after(moment)
-        seen.append(moment.astimezone(daily.zone).isoformat(sep=" ", timespec="minutes"))
+    rule, seen = Recurrence.parse(at, tz, now=moment), []
+    while len(seen) < count and (following := rule.after(moment)):
+        moment = following
+        seen.append(moment.astimezone(rule.zone).isoformat(sep=" ", timespec="minutes"))
     return seen
 
 
@@ -131,7 +133,7 @@ def test_it_fires_once_a_day_however_the_clocks_are_set(
 
 
 dailies = st.builds(
-    lambda hour, minute, tz: Daily(time(hour, minute), ZoneInfo(tz)),
+    lambda hour, minute, tz: Recurrence.parse(f"{hour}:{minute:02}", tz),
     st.integers(0, 23),
     st.integers(0, 59),
     st.sampled_from(ZONES),
@@ -141,7 +143,7 @@ moments = st.datetimes(datetime(2005, 1, 1), datetime(2060, 1, 1), timezones=st.
 
 @given(dailies, moments, st.floats(0, 1))
 def test_the_next_time_is_later_and_there_is_none_in_between(
-    daily: Daily, moment: datetime, share: float
+    daily: Recurrence, moment: datetime, share: float
 ) -> None:
     following = daily.after(moment)
     assert following > moment
@@ -152,24 +154,24 @@ def test_the_next_time_is_later_and_there_is_none_in_between(
 LAST_BEFORE_SAMOAS_LEAP = date(2011, 12, 29)
 
 
-def day_of(daily: Daily, ring: datetime) -> date:
+def day_of(daily: Recurrence, ring: datetime) -> date:
     """The day of a firing: the day before, if its time was skipped over midnight."""
-    return ring.date() - timedelta(days=ring.time() < daily.at)
+    return ring.date() - timedelta(days=ring.time() < time.fromisoformat(daily.at))
 
 
 @given(dailies, moments)
 def test_each_day_has_one_time_or_one_as_long_after_midnight(
-    daily: Daily, moment: datetime
+    daily: Recurrence, moment: datetime
 ) -> None:
     seen = [daily.after(moment)]
     while len(seen) < 5:
         seen.append(daily.after(seen[-1]))
-    here = [one.astimezone(daily.zone) for one in seen]
+    here, at = [one.astimezone(daily.zone) for one in seen], time.fromisoformat(daily.at)
     for ring in here:
-        skipped = ring.replace(hour=daily.at.hour, minute=daily.at.minute, fold=0)
-        exists = skipped.astimezone(UTC).astimezone(daily.zone).time() == daily.at
+        skipped = ring.replace(hour=at.hour, minute=at.minute, fold=0)
+        exists = skipped.astimezone(UTC).astimezone(daily.zone).time() == at
         # Of a repeated time it is the first; a skipped one may be a day's last.
-        assert (ring.time() == daily.at and ring.fold == 0) or not exists or ring.hour == 0
+        assert (ring.time() == at and ring.fold == 0) or not exists or ring.hour == 0
     for one, other in pairwise(day_of(daily, ring) for ring in here):
         assert other - one == timedelta(days=1) or one == LAST_BEFORE_SAMOAS_LEAP
 
@@ -180,10 +182,147 @@ def test_each_day_has_one_time_or_one_as_long_after_midnight(
         {},
         {"at": "07:30"},
         {"tz": "Asia/Tokyo"},
-        *({"at": at, "tz": "Asia/Tokyo"} for at in ("24:00", "7:60", "7", "07:30:00", "", "７:30")),
+        *({"at": at, "tz": "Asia/Tokyo"} for at in ("24:00", "7:60", "7", "07:30:00", "", "月")),
         *({"at": "07:30", "tz": tz} for tz in ("Asia/Edo", "Asia", "", "../UTC", "/UTC", 9, None)),
     ],
 )
 def test_what_is_no_time_of_day_in_a_zone_is_refused(every: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="not a time"):
-        Daily.from_document(every)
+        Recurrence.from_document(every)
+
+
+# Rules.
+
+SUNDAY = "2026-11-29T03:10"  # 12:10 in Tokyo
+
+
+@pytest.mark.parametrize(
+    ("at", "seen"),
+    [
+        ("毎日 7:30", ["11-30 07:30", "12-01 07:30"]),
+        ("月 12:00", ["11-30 12:00", "12-07 12:00"]),
+        ("毎週火曜日と金曜日１２：００", ["12-01 12:00", "12-04 12:00"]),
+        ("月・水、土 12:00", ["11-30 12:00", "12-02 12:00", "12-05 12:00"]),
+        ("土日 9:00", ["12-05 09:00", "12-06 09:00", "12-12 09:00"]),
+        ("平日 7:30 until 2026-12-01", ["11-30 07:30", "12-01 07:30"]),
+        ("毎月1日 9:00", ["12-01 09:00", "01-01 09:00"]),
+        ("毎月31日・末日 9:00", ["11-30 09:00", "12-31 09:00", "01-31 09:00", "02-28 09:00"]),
+        ("0 12 * * mon", ["11-30 12:00", "12-07 12:00"]),
+        ("*/20 9-10 1 jan,dec *", ["12-01 09:00", "12-01 09:20", "12-01 09:40", "12-01 10:00"]),
+        ("0 0 1,15 * fri", ["12-01 00:00", "12-04 00:00", "12-11 00:00", "12-15 00:00"]),
+        ("0 0 * * sat-mon", ["11-30 00:00", "12-05 00:00", "12-06 00:00"]),
+        # Several times of one night become one; the end of the quiet hours is not quiet.
+        ("0 */3 * * * quiet 21:00-7:30", ["11-29 15:00", "11-29 18:00", "11-30 07:30"]),
+        ("freq=daily;count=2", ["11-29 12:11", "11-30 12:11"]),
+        ("RRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;BYHOUR=9;BYMINUTE=0", ["12-07 09:00"]),
+        ("FREQ=DAILY;BYHOUR=9;BYMINUTE=0;UNTIL=20261201", ["11-30 09:00", "12-01 09:00"]),
+        ("FREQ=DAILY;BYHOUR=9;BYMINUTE=0;UNTIL=20261130T000000Z", ["11-30 09:00"]),
+        ("DTSTART:20200101T090000\nRRULE:FREQ=MONTHLY;BYDAY=-1FR", ["12-25 09:00", "01-29 09:00"]),
+    ],
+)
+def test_a_rule_in_words_fires_when_it_says(at: str, seen: list[str]) -> None:
+    ends = any(word in at for word in ("until", "UNTIL", "count"))
+    found = rings(at, "Asia/Tokyo", utc(SUNDAY), len(seen) + ends)
+    assert [one[5:16] for one in found] == seen
+    rule = Recurrence.parse(at, "Asia/Tokyo", now=utc(SUNDAY))
+    assert Recurrence.from_document(rule.as_document()) == rule
+    assert rule.has_end == ends
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        ("every monday", "valid are a time of day"),
+        ("毎月32日 9:00", "1 to 31"),
+        ("61 * * * *", "minute: '61' is not in 0 to 59"),
+        ("0 0 * * 9-1", "day of the week"),
+        ("0 0 * * */0", "day of the week"),
+        ("FREQ=HOURLY", "a cron line fires more often"),
+        ("FREQ=DAILY;INTERVAL=0", "INTERVAL is 1 or more"),
+        ("FREQ=DAILY;BYDAY=XX", "BYDAY"),
+        ("DTSTART;TZID=Asia/Tokyo:20270101T090000 RRULE:FREQ=DAILY", "in local time"),
+        ("7:30 until 2027-02-30", "day"),
+        ("7:30 quiet 7:00-7:00", "never end"),
+        ("7:30" + " " * 600, "characters"),
+    ],
+)
+def test_what_is_no_rule_is_refused_in_plain_words(at: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Recurrence.parse(at, "Asia/Tokyo", now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("at", "moment", "seen"),
+    [
+        # An hour that is skipped falls together with the next one; one that comes twice counts
+        # once.
+        ("0 * * * *", "2026-03-29T00:30", ["03:00+02:00", "04:00+02:00"]),
+        ("0 * * * *", "2026-10-24T23:30", ["02:00+02:00", "03:00+01:00"]),
+        # A skipped time moves behind a regular one.
+        ("45 2 * * * quiet 12:00-13:00", "2026-03-29T00:30", ["03:45+02:00"]),
+        ("15,45 2,3 * * *", "2026-03-29T00:30", ["03:15+02:00", "03:45+02:00", "02:15+02:00"]),
+        ("30 1 * * * quiet 1:00-2:30", "2026-10-24T22:00", ["02:30+01:00"]),
+        ("30 1 * * * quiet 1:00-2:30", "2026-03-28T23:00", ["03:30+02:00"]),
+    ],
+)
+def test_rules_when_the_clocks_are_set(at: str, moment: str, seen: list[str]) -> None:
+    found = rings(at, "Europe/Berlin", utc(moment), len(seen))
+    assert [one[11:] for one in found] == seen
+
+
+codes = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
+weekdays = st.sets(st.integers(0, 6), min_size=1)
+
+
+def by_dateutil(rule: str, tz: str, moment: datetime, count: int) -> list[datetime]:
+    """The times of a rule, each as a moment: of a time that comes twice the first one."""
+    zone = ZoneInfo(tz)
+    start = moment.astimezone(zone).replace(tzinfo=None) - timedelta(days=2)
+    clocks = rrulestr(rule, dtstart=start.replace(hour=0, minute=0, second=0, microsecond=0))
+    found: set[datetime] = set()
+    for clock in clocks:
+        found.add(clock.replace(tzinfo=zone).astimezone(UTC))
+        # A skipped time may come behind the next ones.
+        if len(after := sorted(one for one in found if one > moment)) > count + 50:
+            return after[:count]
+    raise AssertionError("it has an end")
+
+
+@given(weekdays, st.sets(st.integers(1, 28)), st.integers(0, 23), moments, st.sampled_from(ZONES))
+def test_days_and_cron_lines_fire_as_the_same_rule_of_dateutil(
+    days: set[int], of_month: set[int], hour: int, moment: datetime, tz: str
+) -> None:
+    times = f"BYHOUR={hour};BYMINUTE=10,50;BYSECOND=0"
+    by_day = f"FREQ=DAILY;BYDAY={','.join(codes[one] for one in days)};{times}"
+    cron_days = ",".join(str((one + 1) % 7) for one in days)
+    forms = {f"10,50 {hour} * * {cron_days}": by_day}
+    if of_month:
+        listed = ",".join(map(str, of_month))
+        forms[f"10,50 {hour} {listed} * *"] = f"FREQ=DAILY;BYMONTHDAY={listed};{times}"
+        whole = "・".join(f"{one}日" for one in of_month)
+        once = f"FREQ=DAILY;BYMONTHDAY={listed};BYHOUR={hour};BYMINUTE=10;BYSECOND=0"
+        forms[f"毎月{whole} {hour}:10"] = once
+    words = "".join(WEEKDAYS[one] for one in sorted(days))
+    forms[f"{words} {hour}:50"] = by_day.replace("10,50", "50")
+    for form, rule in forms.items():
+        one, seen, at = Recurrence.parse(form, tz), list[datetime](), moment
+        while len(seen) < 4:
+            at = one.after(at) or moment
+            seen.append(at)
+        assert seen == by_dateutil(rule, tz, moment, 4), form
+
+
+@given(
+    st.sampled_from(("DAILY", "WEEKLY", "MONTHLY", "YEARLY")),
+    st.integers(1, 5),
+    st.datetimes(datetime(1990, 1, 1), datetime(2030, 1, 1)),
+    moments,
+)
+def test_a_rule_that_began_long_ago_fires_as_that_of_dateutil(
+    freq: str, interval: int, start: datetime, moment: datetime
+) -> None:
+    """It does not walk through all the years."""
+    start, told = start.replace(microsecond=0), f"FREQ={freq};INTERVAL={interval}"
+    one = Recurrence.parse(f"DTSTART:{start:%Y%m%dT%H%M%S} RRULE:{told}", "UTC")
+    expected = rrulestr(told, dtstart=start).after(moment.replace(tzinfo=None))
+    assert one.after(moment) == expected.replace(tzinfo=UTC)

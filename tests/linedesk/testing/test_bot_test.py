@@ -223,6 +223,45 @@ def test_a_daily_timer_fires_every_day() -> None:
     assert test.advance(to=test.timers("U1")[0].at).pushes == ["おはようございます"]
 
 
+def test_a_timer_fires_by_any_rule_until_its_end() -> None:
+    bot = Bot()
+    bot.default()(lambda event, talk: talk.every(event.message.text, "news"))
+    bot.timer("news")(lambda event, talk: talk.push("ニュース"))
+    test = BotTest(bot)
+    test.says("U1", "平日 7:30 until 2027-01-06")
+    assert test.advance(30 * 24 * 3600).pushes == ["ニュース"] * 2
+    assert test.timers("U1") == []
+    # From here no day is left: it replaces a timer of the name by none.
+    test.says("U1", "0 12 * * mon")
+    test.says("U1", "平日 7:30 until 2027-01-06")
+    assert test.timers("U1") == []
+    for wrong in ("月曜に", "0 0 30 2 *"):
+        with pytest.raises(BotError, match="not a time"):
+            test.says("U1", wrong)
+
+
+def test_start_timers_runs_once_for_friends_that_are_known() -> None:
+    bot = Bot()
+    bot.default()(lambda event, talk: talk.data.update(seen=True))
+    bot.timer("news")(lambda event, talk: talk.push("ニュース"))
+
+    @bot.start_timers("monday-news")
+    def start(event: TimerEvent, talk: Talk) -> None:
+        talk.every("月 12:00", "news")
+        talk.push("毎週月曜にお送りします。")
+
+    test = BotTest(bot)
+    for user in ("U1", "U2"):
+        test.says(user, "やあ")
+    test.says("U1", "やあ", group="C1")
+    test.unfollows("U2")
+    assert [one.to for one in test.starts_timers("monday-news").sent] == ["U1"]
+    assert test.starts_timers("monday-news").sent == ()
+    assert test.advance(7 * 24 * 3600).pushes == ["ニュース"]
+    with pytest.raises(BotError, match="start_timers"):
+        bot.start_timers("v1.0")
+
+
 def test_a_timer_for_now_fires_with_its_event_and_endless_ones_are_reported() -> None:
     bot = Bot()
     bot.default()(lambda event, talk: talk.after(0, event.message.text))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import time, timedelta
+from datetime import timedelta
 from random import Random
-from zoneinfo import ZoneInfo
 
 import pytest
 
-from linedesk.store.timers import Daily
+from linedesk.store.recurrence import Recurrence
 from linedesk.testing import BotTest
 from tests.linedesk.testing.kit_bot import bot
 from tests.real_stack import RealStack, real_stack
@@ -18,7 +17,7 @@ TEXTS = ("やあ", "count", "name", "花子", "daily", "stop")
 # Sums of these are no times of a timer, so none is due at the end of one.
 SPANS = (71.0, 131.0, 313.0, 86_417.0)
 # As in memory.
-START = Daily(time(9), ZoneInfo("Asia/Tokyo"))
+START = Recurrence.parse("9:00", "Asia/Tokyo")
 
 
 @pytest.fixture(scope="module")
