@@ -294,6 +294,7 @@ def _number(text: str, names: Sequence[str], first: int) -> int:
 
 
 _RFC = re.compile(r"DTSTART:([0-9]{8}T[0-9]{6})\s+(?:RRULE:)?([A-Z]+=[-+A-Z0-9=;,]+)")
+RARE = {"BYMONTHDAY", "BYYEARDAY", "BYWEEKNO", "BYEASTER", "BYSETPOS"}
 _STAMP = "%Y%m%dT%H%M%S"
 
 
@@ -317,6 +318,9 @@ def _of_rfc(text: str, zone: ZoneInfo) -> tuple[str, _Rule] | None:
     if "," in parts.get("BYSECOND", ""):
         raise ValueError("BYSECOND is one number")
     days = {"DAILY": 1, "WEEKLY": 7}.get(freq)
+    if days and (too_rare := sorted(RARE & parts.keys())):
+        # dateutil looks at each day until the year 9999 for one that never comes.
+        raise ValueError(f"{too_rare[0]} needs FREQ=MONTHLY or FREQ=YEARLY")
     rule = _Rule(
         rrulestr(";".join(f"{name}={value}" for name, value in parts.items()), dtstart=start),
         start,
