@@ -347,8 +347,10 @@ class Dispatcher:
             component.stop()
         self.reader.stop()
         self._worker.stop()
+        self.pool.close()
+        stuck = self._worker.await_handlers(deadline)
         self.pool.stop()
-        stuck = self.pool.threads.join(deadline)
+        stuck += self.pool.threads.join(deadline)
         self.reader.join(CLOSE_SECONDS)
         for component in self._components:
             component.join(CLOSE_SECONDS)

@@ -61,7 +61,7 @@ class Watchdog:
         if stall is not None and stall != self._said:
             log.error("stalled: %s", stall)
         self._said = stall
-        return self._has_threads_left()
+        return self._worker.watch_async(self._handler_seconds) and self._has_threads_left()
 
     def stalled(self) -> str | None:
         """Return the part that hangs unexpectedly, as a text; None if there is none.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,12 +14,13 @@ from prometheus_client import CollectorRegistry
 
 from dispatcher.conversations.leader import Leader
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
+from jobworker.async_handlers import MOST_ASYNC, AsyncHandlers
 from jobworker.bot.bot import Bot
 from jobworker.bot.content import ContentDownloads
 from jobworker.bot.messages import MessageCheck, refuse_wrong
 from jobworker.bot.talk import TalkContext
 from jobworker.handler_retry import LIMITS as RETRY_LIMITS
-from jobworker.handler_retry import RetryLimits
+from jobworker.handler_retry import RetryLimits, did_not_return
 from jobworker.handler_runner import HandlerRunner
 from jobworker.line.breaker import BreakerState
 from jobworker.line.call_log import CallLog
@@ -105,6 +107,8 @@ class BotSettings:
     """Masks every secret in a text that is stored."""
     check: MessageCheck = refuse_wrong
     """Refuses messages that LINE would refuse."""
+    most_async: int = MOST_ASYNC
+    """How many async handlers may run at a time."""
 
 
 class LineSide:
@@ -267,7 +271,10 @@ class BotWorker:
             side.line, load=conversations.load, is_on=line.loading_animation
         )
         self._leader, self._workers = leader, workers
-        runner = HandlerRunner(bot)
+        self._async = (
+            None if bot is None or not bot.is_async else AsyncHandlers(handling.most_async)
+        )
+        runner = HandlerRunner(bot, self._async)
         if workers is not None:
             Metrics(OF_LEADER, registry).ask(workers.figures)
             runner = RemoteRunner(
@@ -314,6 +321,8 @@ class BotWorker:
         bind(self.line.sdk_clients)
         self._turns.take_over(epoch)
         self.rows.start()
+        if self._async is not None:
+            self._async.start()
         if self._workers is not None:
             self._workers.begin(epoch, self._leader.places)
         self.line.quota.start()
@@ -324,7 +333,27 @@ class BotWorker:
 
     def did_not_return(self, job: Job, stack: str) -> Wait:
         """A handler was abandoned (see `jobworker.turn.Turns.did_not_return`)."""
-        return self._turns.did_not_return(job, stack)
+        return self._turns.did_not_return(job, did_not_return(stack, has_sent=job.memo.has_sent))
+
+    def watch_async(self, limit_seconds: float) -> bool:
+        """Abandon the handlers outside the pool that exceed their limit, by default this one; False
+        if so many hang that the process has to be restarted.
+        """
+        if self._async is not None and self._async.is_blocked(limit_seconds):
+            return self._async.has_places_left
+        now = time.monotonic()
+        for one in list(self._turns.awaited):
+            one.abandon_if_overdue(limit_seconds, now)
+        return self._async is None or self._async.has_places_left
+
+    def await_handlers(self, deadline: float) -> list[str]:
+        """Wait until runs have taken the results of all handlers outside the pool, or until the
+        monotonic deadline; returns the rest.
+        """
+        awaited, pause = self._turns.awaited, threading.Event()
+        while awaited and time.monotonic() < deadline:
+            pause.wait(0.02)
+        return [f"thread={one.call.thread} event_id={one.talk.event_id}" for one in list(awaited)]
 
     def has_room(self) -> bool:
         """Whether reading may continue."""
@@ -379,4 +408,6 @@ class BotWorker:
             self._workers.close()
         self.rows.stop()
         self.rows.join(CLOSE_SECONDS)
+        if self._async is not None:
+            self._async.close()
         self.line.close()

@@ -16,6 +16,7 @@ from typing import Any
 from linebot.v3.models import UnknownEvent
 
 from dispatcher.conversations.mailbox import Job, Wait
+from jobworker.async_handlers import Awaited
 from jobworker.bot.bot import Choose, Rule
 from jobworker.bot.events import TimerEvent, model_of
 from jobworker.bot.gather import Gathering
@@ -58,8 +59,8 @@ class Case:
     """Whether a document's message was taken back by its sender."""
     edit_of: Callable[[Document], Document | None]
     """The newest stored edit of a document's message."""
-    call: Callable[[Rule, Any, Talk], Failure | None]
-    """Calls the handler."""
+    call: Callable[[Rule, Any, Talk], Failure | Wait | None]
+    """Calls the handler; a Wait if it runs outside the pool."""
     handler_seconds: float
     """A handler with a longer limit than this is a slow one."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -148,7 +149,9 @@ def _profile(case: Case) -> Wait | None:
 
 def _slow_place(case: Case) -> Wait | None:
     limit = case.rule.limit if case.rule is not None else None
-    if limit is None or limit <= case.handler_seconds or case.job.take_slow_place():
+    if limit is None or limit <= case.handler_seconds or is_awaited(case.rule, case.job):
+        return None
+    if case.job.take_slow_place():
         return None
     return Wait.because(Why.NO_SLOW_PLACE)
 
@@ -228,7 +231,7 @@ def _heard(case: Case) -> Sequence[Document]:
     ]
 
 
-def _handle(case: Case) -> Decided | Failure:
+def _handle(case: Case) -> Decided | Failure | Wait:
     decided = _decided_by(case, case.rule)
     is_line_event = not isinstance(case.event, TimerEvent)
     if case.rule is None and is_line_event and isinstance(decided, Decided):
@@ -236,13 +239,24 @@ def _handle(case: Case) -> Decided | Failure:
     return decided
 
 
-def decide_given_up(case: Case) -> Decided | Failure:
+def decide_given_up(case: Case) -> Decided | Failure | Wait:
     """Return the decision of `@bot.failed` about an event that is given up. Raises its errors."""
     rule = case.runner.bot().on_failed
     return Decided(NOTHING) if rule is None else _decided_by(case, rule)
 
 
-def _decided_by(case: Case, rule: Rule | None) -> Decided | Failure:
+def is_awaited(rule: Rule | None, job: Job) -> bool:
+    """Whether the rule's handler runs outside the pool. A suspect is named while its run lasts."""
+    # guard: a-suspect-keeps-its-thread -> return rule is not None and rule.is_async
+    return rule is not None and rule.is_async and not job.suspect
+
+
+def decide_awaited(case: Case, one: Awaited) -> Decided | Failure:
+    """Return the decision of a handler that has run outside the pool. Raises its errors."""
+    return one.outcome() or _decision_of(case.memo, one.talk)
+
+
+def _decided_by(case: Case, rule: Rule | None) -> Decided | Failure | Wait:
     memo, talk = case.memo, case.talk
     event = case.event
     if memo.gathered:
@@ -256,8 +270,12 @@ def _decided_by(case: Case, rule: Rule | None) -> Decided | Failure:
     if rule is not None:
         # A handler that is slow by design is worth a push after its token has expired.
         talk.may_be_late = rule.limit is not None
-        if (failure := case.call(rule, event, talk)) is not None:
-            return failure
+        if (ended := case.call(rule, event, talk)) is not None:
+            return ended
+    return _decision_of(memo, talk)
+
+
+def _decision_of(memo: JobMemo, talk: Talk) -> Decided:
     decision = checked(talk.decision())
     if talk.forgot:
         memo.learns, memo.forgets = False, True

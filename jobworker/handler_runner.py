@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from jobworker.async_handlers import AsyncHandlers, Awaited
 from jobworker.bot.bot import Bot, Choose, Rule, first_of
-from jobworker.bot.places import run
+from jobworker.bot.places import note_unused
 from jobworker.bot.talk import Talk
 from jobworker.handler_context import HandlerContext
 from jobworker.handler_retry import Failure
@@ -28,8 +29,9 @@ class HandlerRunner:
     `jobworker.remote.runner` has the one of worker processes.
     """
 
-    def __init__(self, bot: Bot | None) -> None:
+    def __init__(self, bot: Bot | None, handlers: AsyncHandlers | None = None) -> None:
         self._bot = bot
+        self._handlers = handlers
 
     def bot(self) -> Bot:
         """The rules in force. Raises WorkerAway if none are known."""
@@ -59,5 +61,19 @@ class HandlerRunner:
         of a handler that runs on this thread, and WorkerAway if it has to be tried again without a
         failed try.
         """
-        run(rule.handler, event, talk)
+        answer: object
+        if rule.is_async:
+            answer = self._async.run(rule.handler, event, talk)
+        else:
+            answer = rule.handler(event, talk)
+        note_unused(rule.handler, answer)
         return None
+
+    def begin(self, rule: Rule, event: Any, one: Awaited) -> None:
+        """Run an async handler outside the pool; `one` ends with it. Raises WorkerAway."""
+        self._async.begin(rule.handler, event, one)
+
+    @property
+    def _async(self) -> AsyncHandlers:
+        assert self._handlers is not None, "a bot with async handlers has a loop"
+        return self._handlers

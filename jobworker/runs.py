@@ -16,6 +16,7 @@ from typing import Any
 from pymongo.collection import Collection
 
 from dispatcher.conversations.mailbox import Condemned, Job, JobResult, Wait
+from jobworker.async_handlers import Awaited
 from jobworker.bot.bot import Profiles, Rule
 from jobworker.bot.gather import Gathering, answered
 from jobworker.handler_context import HandlerContext
@@ -114,6 +115,8 @@ class JobMemo:
     """Whether a call before that one has sent by itself."""
     button: OfferedButton | None = None
     """The button shown instead of an answer that is too late for the event's token."""
+    awaited: Awaited | None = None
+    """The call of the handler outside the pool, until a run takes its result."""
     run: JobRun = field(default_factory=JobRun)
     """The run under way, or the last one."""
     lost_by: frozenset[str] = frozenset()
@@ -179,7 +182,8 @@ class Runs:
         if run.outcome == FAILED:
             figures.add("failed_handlers", "error")
         if isinstance(verdict, Wait):
-            if run.handler_began is not None or run.outcome is not None:
+            has_run = run.handler_began is not None or run.outcome is not None
+            if has_run and memo.awaited is None:
                 self._add(document, memo, run.outcome or AGAIN)
             return
         count = max(1, len(memo.gathered))

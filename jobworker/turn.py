@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import logging
 import time
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -30,17 +31,17 @@ from bson.dbref import DBRef
 
 from dispatcher.commit.committer import WAIT_SECONDS
 from dispatcher.conversations.mailbox import Condemned, Job, JobResult, Wait
+from jobworker.async_handlers import Awaited
 from jobworker.bot.bot import Rule
 from jobworker.bot.events import is_event, is_fired_timer
 from jobworker.bot.gather import answered
 from jobworker.bot.talk import Talk, TalkContext
-from jobworker.decide import Case, Decided, decide, decide_given_up
+from jobworker.decide import Case, Decided, decide, decide_awaited, decide_given_up, is_awaited
 from jobworker.errors import NOT_ITS_FAULT, GateClosed, LineAway, WorkerAway
 from jobworker.handler_context import Abandoned, HandlerContext
 from jobworker.handler_retry import (
     Failure,
     RetryLimits,
-    did_not_return,
     letters_of,
     raised,
 )
@@ -103,6 +104,8 @@ class Turns:
     """Called when a handler is called for an event (`jobworker.sending.button.Buttons.begin`)."""
     masked: Callable[[str], str]
     """Masks every secret in a text that is stored."""
+    awaited: set[Awaited] = field(default_factory=set)
+    """The calls of handlers outside the pool whose result no run has taken."""
 
     def take_over(self, epoch: int) -> None:
         """Become the holder of the epoch; steps load the outboxes of predecessors. Raises
@@ -121,6 +124,8 @@ class Turns:
         if not is_event(job.document):
             log.error("not a front desk document, skipped id=%s", job.document["_id"])
             return JobResult.DONE
+        if memo.awaited is not None and (ended := self._away(job, memo.awaited)) is not None:
+            return ended
         if memo.call is not None and memo.call.is_abandoned:
             # If an operator released it, no row says so yet.
             self.runs.abandoned(job.document, memo)
@@ -134,15 +139,41 @@ class Turns:
         self.runs.ended(job.document, memo, result)
         return result
 
-    def did_not_return(self, job: Job, stack: str) -> Wait:
+    def _away(self, job: Job, one: Awaited) -> Wait | None:
+        """The handler runs, or has run, outside the pool; None if a turn may take its result."""
+        give_up = job.given_up_for
+        if give_up is not None and not one.is_over:
+            one.abandon()
+        if not one.is_over:
+            return Wait.because(Why.HANDLER_RUNS)
+        if one.failure is None and give_up is None:
+            return None
+        self.take(job, one)
+        if give_up is None:
+            assert one.failure is not None, "checked above"
+            return self.did_not_return(job, one.failure)
+        if one.failure is not None:
+            job.given_up_for = replace(give_up, stack=one.failure.traceback)
+        return None
+
+    def take(self, job: Job, one: Awaited) -> None:
+        """Take the result of a handler outside the pool."""
+        memo: JobMemo = job.memo
+        memo.awaited, job.awaits = None, False
+        self.awaited.discard(one)
+        memo.run.handler_began = one.handling.since
+        memo.run.end_handler()
+        one.at_end.close()
+
+    def did_not_return(self, job: Job, failure: Failure) -> Wait:
         """Handle an abandoned handler: a failed try, and the job runs again later."""
         memo: JobMemo = job.memo
         self.runs.abandoned(job.document, memo)
         if memo.given_up is not None:
-            self.failed_again(job, did_not_return(stack))
+            self.failed_again(job, failure)
             memo.decision = letters_of(memo.heard_with(job.document), memo.given_up)
             return Wait.because(Why.DEFERRED, 0.0)
-        outcome = self.failed(job, did_not_return(stack, has_sent=memo.has_sent))
+        outcome = self.failed(job, failure)
         return outcome if isinstance(outcome, Wait) else Wait.because(Why.DEFERRED, 0.0)
 
     def failed(self, job: Job, failure: Failure) -> Wait | Condemned:
@@ -194,7 +225,9 @@ class Turn:
     """One run of a job on one thread; `run` has its times and its outcome."""
 
     def __init__(self, job: Job, turns: Turns) -> None:
-        self.run = job.memo.run = JobRun()
+        if job.memo.awaited is None:
+            job.memo.run = JobRun()
+        self.run: JobRun = job.memo.run
         self.name = name_of(job.document)
         self._job = job
         self._memo: JobMemo = job.memo
@@ -228,7 +261,9 @@ class Turn:
         try:
             if memo.recording is not None:
                 return self._recorded(memo.recording)
-            ended = _first(self._found, self._taken_back, self._no_room)
+            ended = None
+            if memo.awaited is None:
+                ended = _first(self._found, self._taken_back, self._no_room)
             if ended is None and memo.decision is None:
                 ended = _first(self._condemned, self._replayed, self._given_up_before, self._handle)
             if isinstance(ended, Condemned):
@@ -344,7 +379,14 @@ class Turn:
         return Decided(replace(told, effects=[*letters, *told.effects]))
 
     def _handle(self) -> Decided | Condemned | Wait:
-        decided = self._decided(decide)
+        one = self._memo.awaited
+        if one is not None:
+            self._turns.take(self._job, one)
+        try:
+            decided = self._decided(decide if one is None else partial(decide_awaited, one=one))
+        except WorkerAway:
+            self._memo.tries -= one is not None
+            raise
         if isinstance(decided, Failure):
             self.run.outcome, self.run.error = FAILED, decided.what
             ended = self._turns.failed(self._job, decided)
@@ -375,7 +417,7 @@ class Turn:
             decided = step(case)
         except Abandoned:
             raise
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, CancelledError) as error:
             if isinstance(error, NOT_ITS_FAULT) and not memo.has_sent:
                 raise
             # If SystemExit ended the thread, the key would be left behind silently.
@@ -399,7 +441,7 @@ class Turn:
 
         self._turns.fetch(self._document, user_id, done=done).begin()
 
-    def _call(self, rule: Rule, event: Any, talk: Talk) -> Failure | None:
+    def _call(self, rule: Rule, event: Any, talk: Talk) -> Failure | Wait | None:
         memo, run = self._memo, self.run
         self._offer_button()
         log.debug(
@@ -415,8 +457,17 @@ class Turn:
         end_animation = self._turns.animate(self._document, call)
         run.handler_began = time.monotonic()
         runner = self._turns.runner
+        handling = self._job.begin_handler(runner.limit_of(rule))
         try:
-            with call.under(self._job.begin_handler(runner.limit_of(rule))):
+            if is_awaited(rule, self._job):
+                talk.read()
+                one = Awaited(talk, call, handling, ended=self._job.resume)
+                runner.begin(rule, event, one)
+                one.at_end.callback(end_animation)
+                memo.awaited, self._job.awaits = one, True
+                self._turns.awaited.add(one)
+                return Wait.because(Why.HANDLER_RUNS)
+            with call.under(handling):
                 return runner.run(rule, event, talk, call)
         except WorkerAway as error:
             memo.tries -= 1
@@ -424,8 +475,9 @@ class Turn:
                 run.handler_began = None
             raise
         finally:
-            run.end_handler()
-            end_animation()
+            if memo.awaited is None:
+                run.end_handler()
+                end_animation()
 
     def _call_failed(self, rule: Rule, event: Any, talk: Talk) -> Failure | None:
         runner, call = self._turns.runner, self._memo.begin_call(self._document)

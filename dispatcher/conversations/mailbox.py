@@ -90,6 +90,11 @@ class HandlerCall:
         if self.is_abandoned:
             action()
 
+    def is_overdue(self, limit_seconds: float, now: float) -> bool:
+        """Whether it has exceeded its own limit, or else this one."""
+        own = self.limit_seconds
+        return now - self.since > (limit_seconds if own is None else own)
+
     @property
     def is_over(self) -> bool:
         """Whether it has returned or was abandoned."""
@@ -172,6 +177,8 @@ class Job:
     """How many times its handler was called."""
     suspect = False
     """Whether it may have killed an earlier process (`dispatcher.pool.suspects`)."""
+    awaits = False
+    """Whether its handler runs outside the pool, or has ended there and is not decided yet."""
     is_slow = False
     """Whether its handler may occupy its thread for longer than others."""
     listens = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection
+from itertools import chain
 
 from dispatcher.conversations.mailbox import Mailbox, ReadyLine, Run
 from dispatcher.pool.suspects import CrashSuspects
@@ -29,12 +30,17 @@ class ReadyLines:
         }
         # How many of the line ANSWER began in a row while others were ready.
         self._passed = 0
+        self.is_closed = False
+        """Whether only those begin whose handler has run outside the pool."""
 
     @property
     def first(self) -> Mailbox | None:
         """The mailbox whose job may begin now, if any."""
         if len(self._running) >= self.most_jobs:
             return None
+        if self.is_closed:
+            ready = chain.from_iterable(self.lines.values())
+            return next((one for one in ready if one.head is not None and one.head.awaits), None)
         suspects = self._suspects
         if suspects.sought:
             first = self._first_suspect

@@ -386,8 +386,9 @@ class Mailboxes:
             return KeyState.DEFERRED
         if mailbox.is_done:
             return KeyState.IDLE
+        awaits = mailbox.head is not None and mailbox.head.awaits
         # guard: paused-gets-no-thread -> never
-        if self.is_paused(mailbox) and not mailbox.bypass:
+        if self.is_paused(mailbox) and not (mailbox.bypass or awaits):
             return KeyState.PAUSED
         # guard: rests-while-it-moves -> never
         if mailbox.moving:

@@ -71,6 +71,11 @@ class Pool:
     def start(self) -> None:
         self.threads.start()
 
+    def close(self) -> None:
+        """Begin no job but those whose handler has run outside the pool."""
+        with self._waking:
+            self.mailboxes.lines.is_closed = True
+
     def stop(self) -> None:
         """Begin no new job or step; may be called twice, and before `start`."""
         with self._waking:

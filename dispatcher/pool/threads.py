@@ -64,7 +64,7 @@ class Thread(threading.Thread):
     def is_overdue(self, limit_seconds: float, now: float) -> bool:
         """Whether its handler has exceeded its own limit, or else this one."""
         handling = self._handling
-        return handling is not None and now - handling.since > self._limit(limit_seconds)
+        return handling is not None and handling.is_overdue(limit_seconds, now)
 
     def hangs(self, limit_seconds: float, step_seconds: float, now: float) -> bool:
         """Whether its present work exceeds the limits of handlers and steps."""

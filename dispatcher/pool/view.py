@@ -191,6 +191,7 @@ def _blocked(mailbox: Mailbox) -> Document:
 
 def _row(mailbox: Mailbox, why: Document) -> Document:
     head = mailbox.head
+    call = head.handling if head is not None and head.awaits else None
     return {
         **_whose(mailbox, head.name if head is not None else None),
         # The first ones in `held` may be in memory as well.
@@ -200,5 +201,5 @@ def _row(mailbox: Mailbox, why: Document) -> Document:
         # Without the first run, which begins again in each process.
         "since": accepted_at(head.document) if head is not None else None,
         "try": head.tries if head is not None else None,
-        "trySince": None,
+        "trySince": None if call is None else _moment(call.since),
     }

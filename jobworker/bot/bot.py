@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -20,7 +20,7 @@ from linebot.v3.webhooks import (
 from jobworker.bot.events import TimerEvent, is_event, model_of
 from jobworker.bot.filters import Condition, Filter, filter_of
 from jobworker.bot.gather import MOST_SECONDS, MOST_TOGETHER, Gather
-from jobworker.bot.places import place_of
+from jobworker.bot.places import is_coroutine, place_of
 from jobworker.bot.timers import checked_name, checked_state
 from jobworker.errors import BotError, NoTimerHandler
 from linedesk.store.documents import Document, text_of
@@ -29,8 +29,8 @@ from linedesk.store.timers import START_TIMER, STATE_TIMER
 if TYPE_CHECKING:
     from jobworker.bot.talk import Talk
 
-Handler = Callable[[Any, "Talk"], None]
-F = TypeVar("F", bound=Callable[..., None])
+Handler = Callable[[Any, "Talk"], Coroutine[Any, Any, None] | None]
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, None] | None])
 Profiles = bool | Literal["later"]
 
 # The number of messages handled together unless the handler sets another.
@@ -60,6 +60,8 @@ class Rule:
     """The total number of runs of the handler while it fails; None for HANDLER_TRIES."""
     backoff: tuple[float, ...] = ()
     """Seconds before each further try; empty for the usual ones."""
+    is_async: bool = False
+    """Whether the handler is a coroutine function, and runs on the event loop."""
 
 
 def first_of(rules: Iterator[Rule], event: Any, talk: Talk) -> Rule | None:
@@ -114,6 +116,8 @@ class Bot:
         """By the state that has expired."""
         self.starts: dict[str, Rule] = {}
         """By the name given to `start_timers`."""
+        self.is_async = False
+        """Whether any handler is async."""
         self.has_states = False
         """Whether any handler depends on a state, so that the conversation must be read."""
 
@@ -337,7 +341,10 @@ class Bot:
         _check_handler(handler)
         if limit is not None:
             _check_seconds(limit, "limit=", MOST_LIMIT_SECONDS)
-        return Rule(handler, self._profiles if profile is None else profile, limit)
+        is_async = getattr(handler, "is_async", False) is True or is_coroutine(handler)
+        self.is_async = self.is_async or is_async
+        profile = self._profiles if profile is None else profile
+        return Rule(handler, profile, limit, is_async=is_async)
 
 
 def _check_class(one: object, kind: type, where: str, example: str) -> None:
@@ -386,9 +393,8 @@ def _check_handler(handler: object) -> None:
     if not callable(handler):
         raise BotError(f"a handler is a function, not {handler!r:.80}")
     name, place = getattr(handler, "__qualname__", handler), place_of(handler)
-    others = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
-    if any(is_one(handler) for is_one in others):
-        raise BotError(f"{name} is a coroutine or generator: make it a plain function ({place})")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise BotError(f"{name} is a generator: make it a function without yield ({place})")
     try:
         inspect.signature(handler, follow_wrapped=False).bind(None, None)
     except TypeError as error:

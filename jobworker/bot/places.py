@@ -7,9 +7,10 @@ import logging
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from traceback import FrameSummary
 from types import FrameType
 
 from jobworker.latest import Latest
@@ -40,6 +41,12 @@ def _plain(handler: Callable[..., object]) -> Callable[..., object]:
     return _plain(handler.func) if isinstance(handler, partial) else handler
 
 
+def is_coroutine(handler: Callable[..., object]) -> bool:
+    """Whether a handler is an `async def`."""
+    called = getattr(_plain(handler), "__call__", None)  # noqa: B004 - an object's own method
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called)
+
+
 def is_bots(filename: str) -> bool:
     """Whether a file is the bot's own."""
     return not NOT_THE_BOTS.search(filename)
@@ -51,6 +58,12 @@ def bot_place() -> str:
     while frame is not None and not is_bots(frame.f_code.co_filename):
         frame = frame.f_back
     return "-" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def deepest(frames: Sequence[FrameSummary]) -> str:
+    """Return the deepest of these frames in the bot's own files as file:line, else the last."""
+    found = [one for one in frames if is_bots(one.filename)] or frames
+    return f"{found[-1].filename}:{found[-1].lineno}" if found else "-"
 
 
 def warn_once(what: str, place: str) -> None:
@@ -73,7 +86,7 @@ def unused(handler: Callable[..., object], answer: object) -> str | None:
     return f"the handler {name_of_handler(handler)} returns {what}"
 
 
-def run(handler: Callable[..., object], event: object, talk: object) -> None:
-    """Run a handler; a value that it returns is a warning in the log."""
-    if (what := unused(handler, handler(event, talk))) is not None:
+def note_unused(handler: Callable[..., object], answer: object) -> None:
+    """A value that a handler returned is a warning in the log."""
+    if (what := unused(handler, answer)) is not None:
         warn_once(what, place_of(handler))

@@ -6,6 +6,7 @@ update, and then carried out. A handler that raises an error has therefore chang
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import os
 import uuid
@@ -91,6 +92,8 @@ class Talk:
         self.reply_token = text_of(self.raw, "replyToken")
         self.accepted: datetime = document[ACCEPT_TIME]
         self.forgot = False
+        self.is_async = False
+        """For the worker: whether its handler runs on the event loop."""
         self.may_be_late = False
         """For the worker: whether its replies are sent even if late (see LATE_REPLIES_A_DAY)."""
         self._around = around
@@ -214,7 +217,10 @@ class Talk:
 
         The first call of a day waits for LINE on this handler's thread.
         """
-        return 1 if self.key == self.user_id else self._around.members(self.key)
+        if self.key == self.user_id:
+            return 1
+        self._refuse_on_loop("lambda: talk.members_count")
+        return self._around.members(self.key)
 
     def forget(self) -> None:
         """Delete the stored personal data of the conversation: profiles, states and data.
@@ -236,6 +242,7 @@ class Talk:
         a crash, and a handler that fails after one is not tried again. Use `reply` and `push` to
         send.
         """
+        self._refuse_on_loop("lambda: talk.api.get_profile(user_id)")
         return self._around.api()
 
     def content(
@@ -248,6 +255,7 @@ class Talk:
         `jobworker.bot.content.ContentDownloads.fetch`, which lists the errors. It waits on this
         handler's thread.
         """
+        self._refuse_on_loop("talk.content, event.message")
         return self._around.content(message, to, **bounds)
 
     @property
@@ -305,6 +313,10 @@ class Talk:
     def timed_by(self, now: Callable[[], datetime]) -> None:
         """Use this clock for timers and states from now on."""
         self._around = replace(self._around, now=now)
+
+    def read(self) -> None:
+        """Read the conversation now: the event loop must not wait for MongoDB."""
+        self._loaded  # noqa: B018 - read on its first use
 
     def about(self, raw: Document) -> Talk:
         """Return the same talk for the condition of another event of the conversation."""
@@ -397,6 +409,12 @@ class Talk:
             self._conversation = self._around.load()
             self._before = self._conversation.fields()
         return self._conversation
+
+    def _refuse_on_loop(self, words: str) -> None:
+        """Raise BotError for a member that waits for LINE and would stop every async handler."""
+        if self.is_async and asyncio._get_running_loop() is not None:
+            told = f"it waits for LINE: in an async handler `await asyncio.to_thread({words})`"
+            raise BotError(told, reason="blocks the event loop")
 
     def _joins_last_reply(self, content: list[dict[str, Any]]) -> bool:
         if self._ended or not self._sends or self._sends[-1].way is not SendMethod.REPLY:

@@ -16,7 +16,7 @@ from typing import Any
 from jobworker.bot.bot import Rule
 from jobworker.bot.events import model_of
 from jobworker.bot.messages import MessageCheck
-from jobworker.bot.places import run
+from jobworker.bot.places import note_unused
 from jobworker.bot.talk import Talk, TalkContext
 from jobworker.errors import BotError
 from jobworker.handler_retry import Failure
@@ -129,27 +129,28 @@ def job_of(
 
 
 def decide(
-    job: Job,
-    rules: Sequence[tuple[str, Rule]],
-    *,
-    settings: Mapping[str, Any],
-    secrets: Mapping[str, str],
-    check: MessageCheck,
-    elapsed: Callable[[], float],
+    job: Job, rules: Sequence[tuple[str, Rule]], talk: NotingTalk, events: list[Any]
 ) -> dict[str, Any]:
     """Run the handler of a rule of this process on a job, or choose one of the rules; returns the
     decision. Raises the bot's error.
-
-    `elapsed` returns the seconds since the job arrived.
     """
-    talk, events = talk_of(job, settings, secrets, check, elapsed)
     if "choose" in job.message:
         filters = ((name, rule.filter) for name, rule in rules)
         holds = (name for name, one in filters if one is not None and one.holds(events[0], talk))
         return {**_decision(job.attempt, DECIDED), "actions": [], "rule": next(holds, None)}
     [(_, rule)] = rules
     before = to_json(talk.data)
-    run(rule.handler, events if job.message["together"] else events[0], talk)
+    note_unused(rule.handler, rule.handler(event_of(job, events), talk))
+    return decided(job, talk, before)
+
+
+def event_of(job: Job, events: list[Any]) -> Any:
+    """Return what the handler gets of these events."""
+    return events if job.message["together"] else events[0]
+
+
+def decided(job: Job, talk: NotingTalk, before: Any) -> dict[str, Any]:
+    """Return the decision of a handler that has returned; `before` is the data before it."""
     data = to_json(talk.data)
     # MongoDB's refusal would be the handler's fault; it is raised here, with the handler's line.
     checked(talk.decision())
@@ -164,7 +165,10 @@ def talk_of(
     check: MessageCheck,
     elapsed: Callable[[], float],
 ) -> tuple[NotingTalk, list[Any]]:
-    """Return the talk of a job and its events' models. Raises ValueError, KeyError, TypeError."""
+    """Return the talk of a job and its events' models. Raises ValueError, KeyError, TypeError.
+
+    `elapsed` returns the seconds since the job arrived.
+    """
     told, quota = job.message, job.message["quota"]
     began = moment_from_json(told["now"])
     raws = [_with_timer(one, from_json) for one in told["events"]]

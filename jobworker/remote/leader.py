@@ -109,6 +109,9 @@ class Attempt:
     named: float = math.inf
     """When its worker last named it; the worker cannot name it before it is sent."""
     over: threading.Event = field(default_factory=threading.Event)
+    ended: Callable[[], None] = field(default=lambda: None)
+    """Called once it has ended, under the lock of all attempts."""
+    is_async: bool = False
     decision: Mapping[str, Any] | None = None
     lost: str | None = None
     """Why it has to be handed out again."""
@@ -203,7 +206,15 @@ class Workers:
 
     # Called by a turn.
 
-    def take(self, *, version: str, key: str, event_id: str, died_with: Collection[str]) -> Attempt:
+    def take(
+        self,
+        *,
+        version: str,
+        key: str,
+        event_id: str,
+        died_with: Collection[str],
+        is_async: bool = False,
+    ) -> Attempt:
         """Return a place for a job at a worker; raises WorkerAway if there is none now.
 
         `died_with` are the workers that lost it; they get it only if there is no other. After two
@@ -215,11 +226,13 @@ class Workers:
             if version != self.versions.in_force:
                 raise WorkerAway("worker_replaced")
             alone = self.deaths(died_with) >= ALONE_FROM
-            worker = self._best(key, died_with, alone=alone)
+            worker = self._best(key, died_with, alone=alone, is_async=is_async)
             if worker is not None:
-                attempt = Attempt(worker, event_id, key, alone)
+                attempt = Attempt(worker, event_id, key, alone, is_async=is_async)
                 self._attempts[attempt.id] = attempt
                 worker.attempts.add(attempt.id)
+                if is_async:
+                    worker.awaited.add(attempt.id)
             if alone:
                 # Another one that waits asks again soon.
                 self._alone_asked = time.monotonic() if worker is None else -math.inf
@@ -244,6 +257,13 @@ class Workers:
         Also raises WorkerAway if the attempt was ended meanwhile (`end`). An attempt that ends
         before it is sent is not sent, and no worker has lost it.
         """
+        if (failure := self.send(attempt, message)) is not None:
+            return failure
+        attempt.over.wait()
+        return self.decision(attempt)
+
+    def send(self, attempt: Attempt, message: Mapping[str, Any]) -> Failure | None:
+        """Send the job; a Failure if it cannot be sent. Raises WorkerAway (see `run`)."""
         try:
             body = to_line(message)
         except (ValueError, TypeError) as error:
@@ -254,7 +274,10 @@ class Workers:
             raise WorkerAway(attempt.lost or "abandoned")
         attempt.named = time.monotonic()
         self.broker.send(attempt.worker.address, body, is_urgent=True)
-        attempt.over.wait()
+        return None
+
+    def decision(self, attempt: Attempt) -> Mapping[str, Any]:
+        """Return the decision of an attempt that is over. Raises WorkerAway if it is lost."""
         if attempt.decision is not None:
             return attempt.decision
         raise WorkerAway(attempt.lost or "abandoned", worker=attempt.worker.id)
@@ -408,9 +431,11 @@ class Workers:
         if self._attempts.pop(attempt.id, None) is None:
             return False
         attempt.worker.attempts.discard(attempt.id)
+        attempt.worker.awaited.discard(attempt.id)
         self._ended[attempt.id] = attempt.worker.id
         attempt.lost = lost
         attempt.over.set()
+        attempt.ended()
         return True
 
     def _abandon(self, worker: WorkerSeen, attempt: str) -> None:
@@ -450,30 +475,35 @@ class Workers:
             usable = self._usable()
             reserved = self._reserved(usable)
             # A reserved one may have its present jobs, or the lone one.
-            places = sum(
-                min(one.threads, max(1, len(one.attempts))) if one.id in reserved else one.threads
+            # Jobs of async handlers take a thread of the leader's for a moment.
+            places = sum(one.most_async for one in usable) + sum(
+                min(one.threads, max(1, one.threads - one.free()))
+                if one.id in reserved
+                else one.threads
                 for one in usable
             )
         if places != self._told_places:
             self._told_places = places
             self._places(places)
 
-    def _best(self, key: str, lost_by: Collection[str], *, alone: bool) -> WorkerSeen | None:
+    def _best(
+        self, key: str, lost_by: Collection[str], *, alone: bool, is_async: bool
+    ) -> WorkerSeen | None:
         """Return the worker that had the key last, otherwise the one with most free places.
 
         For a job that runs `alone` an idle one.
         """
         usable = self._usable()
         if alone:
-            idle = (one for one in usable if one.free and not one.attempts)
+            idle = (one for one in usable if one.free(is_async=is_async) and not one.attempts)
             return min(idle, key=lambda one: one.id, default=None)
         reserved = self._reserved(usable)
-        free = [one for one in usable if one.free and one.id not in reserved]
+        free = [one for one in usable if one.free(is_async=is_async) and one.id not in reserved]
         # guard: another-worker-than-lost-it
         free = [one for one in free if one.id not in lost_by] or free
         warm = self._warm.get(key)
         found = next((one for one in free if one.id == warm), None)
-        return found or max(free, key=lambda one: one.free, default=None)
+        return found or max(free, key=lambda one: one.free(is_async=is_async), default=None)
 
     def _reserved(self, usable: list[WorkerSeen]) -> set[str]:
         """Workers reserved for jobs that run alone: while one asks, the least busy worker."""

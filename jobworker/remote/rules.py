@@ -20,14 +20,14 @@ from jobworker.errors import BotError
 MOST_RULES = 10_000
 UNKNOWN = "unknown"
 # The fields that a rule of each kind may have; the last kind handles all other events.
-_ALL = ("name", "profile", "limit")
+_ALL = ("name", "profile", "limit", "async")
 _RETRIES = ("tries", "backoff")
 _FILTERS = ("text", "mentioned", "postback", "when")
 KINDS: Mapping[str, frozenset[str]] = {
     "timer": frozenset((*_ALL, "timer")),
     "timeout": frozenset((*_ALL, "timeout")),
     "start": frozenset((*_ALL, "start")),
-    "failed": frozenset(("name", "profile", "failed")),
+    "failed": frozenset(("name", "profile", "failed", "async")),
     "event": frozenset(
         (*_ALL, "event", "message", "state", "gather", "most", *_RETRIES, *_FILTERS)
     ),
@@ -53,6 +53,7 @@ class RemoteHandler:
 
     version: str
     name: str
+    is_async: bool = False
 
     def __call__(self, event: Any, talk: Any) -> None:
         raise BotError("the handler runs in a worker process")
@@ -66,6 +67,8 @@ def rules_of(bot: Bot) -> tuple[dict[str, Any], Mapping[str, Rule]]:
         row: dict[str, Any] = {"name": str(number), **where, "profile": rule.profile}
         if rule.limit is not None:
             row["limit"] = rule.limit
+        if rule.is_async:
+            row["async"] = True
         if rule.gather is not None:
             row |= {"gather": rule.gather.seconds, "most": rule.gather.most}
         if rule.tries is not None or rule.backoff:
@@ -121,7 +124,7 @@ def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> Non
     if not isinstance(name, str) or not name or name in names:
         raise ValueError("name: a text that no other rule has")
     names.add(name)
-    handler = RemoteHandler(version, name)
+    handler = RemoteHandler(version, name, is_async=row.get("async") is True)
     own: Any = {"profile": row.get("profile"), "limit": row.get("limit")}
     if own["profile"] not in (None, True, False, "later"):
         raise ValueError("profile: true, false or later")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from jobworker.async_handlers import Awaited
 from jobworker.bot.bot import Bot, Choose, Rule, first_of
 from jobworker.bot.talk import Talk
 from jobworker.errors import NoTimerHandler, WorkerAway
@@ -17,7 +18,7 @@ from jobworker.handler_retry import ConditionFailed, Failure
 from jobworker.handler_runner import HandlerRunner
 from jobworker.remote.actions import INVALID, Replay
 from jobworker.remote.job import failure_of, job_of
-from jobworker.remote.leader import GRACE_SECONDS, MOST_DEATHS, Workers
+from jobworker.remote.leader import GRACE_SECONDS, MOST_DEATHS, Attempt, Workers
 from jobworker.remote.rules import RemoteHandler
 
 # A condition of a filter runs for no longer.
@@ -83,20 +84,34 @@ class RemoteRunner(HandlerRunner):
 
     def run(self, rule: Rule, event: Any, talk: Talk, call: HandlerContext) -> Failure | None:
         began = talk.now
-        decision = self._decision(
-            _handler_of(rule),
-            talk,
-            call.lost_by,
-            call=call,
-            is_list=isinstance(event, list),
-            limit_seconds=rule.limit or self._handler_seconds,
-        )
-        if isinstance(decision, Failure):
-            return decision
-        Replay(talk, began=began, now=self._now).carry_out(
-            decision.get("actions"), decision.get("data")
-        )
-        return None
+        more = self._more(rule, event)
+        decision = self._decision(_handler_of(rule), talk, call.lost_by, call=call, **more)
+        return self._repeated(talk, decision, began)
+
+    def begin(self, rule: Rule, event: Any, one: Awaited) -> None:
+        workers, talk = self._workers, one.talk
+        handler, began = _handler_of(rule), talk.now
+        attempt = self._take(handler, talk, one.call.lost_by)
+        if isinstance(attempt, Failure):
+            one.fail(attempt)
+            return
+        one.at_end.callback(workers.end, attempt)
+        one.outcome = lambda: self._repeated(talk, self._read(workers.decision(attempt)), began)
+        one.call.thread, attempt.ended = attempt.worker.name, one.end
+        one.begin()
+        try:
+            failure = workers.send(
+                attempt, self._job(attempt, handler, talk, **self._more(rule, event))
+            )
+        except BaseException:
+            one.at_end.close()
+            raise
+        if failure is not None:
+            one.fail(failure)
+
+    def _more(self, rule: Rule, event: Any) -> dict[str, Any]:
+        seconds = rule.limit or self._handler_seconds
+        return {"is_list": isinstance(event, list), "limit_seconds": seconds}
 
     def _decision(
         self,
@@ -108,29 +123,52 @@ class RemoteRunner(HandlerRunner):
         **more: Any,
     ) -> Mapping[str, Any] | Failure:
         """Send a job and return its decision, or why it failed. Raises WorkerAway."""
-        workers = self._workers
-        if workers.deaths(lost_by) >= MOST_DEATHS:
-            return Failure("took_worker_down", "-", "", lasting=True)
-        attempt = workers.take(
-            version=handler.version,
-            key=f"{talk.channel}/{talk.key}",
-            event_id=talk.document_name,
-            died_with=lost_by,
-        )
+        attempt = self._take(handler, talk, lost_by)
+        if isinstance(attempt, Failure):
+            return attempt
         try:
             if call is not None:
                 call.thread = attempt.worker.name
                 call.when_abandoned(attempt.over.set)
-            message = job_of(talk, rule=handler.name, epoch=workers.epoch, **more)
-            decision = workers.run(attempt, {**message, "attempt": attempt.id})
+            decision = self._workers.run(attempt, self._job(attempt, handler, talk, **more))
         finally:
-            workers.end(attempt)
-        if isinstance(decision, Failure):
-            return decision
+            self._workers.end(attempt)
+        return decision if isinstance(decision, Failure) else self._read(decision)
+
+    def _take(
+        self, handler: RemoteHandler, talk: Talk, lost_by: frozenset[str]
+    ) -> Attempt | Failure:
+        if self._workers.deaths(lost_by) >= MOST_DEATHS:
+            return Failure("took_worker_down", "-", "", lasting=True)
+        return self._workers.take(
+            version=handler.version,
+            key=f"{talk.channel}/{talk.key}",
+            event_id=talk.document_name,
+            died_with=lost_by,
+            is_async=handler.is_async,
+        )
+
+    def _job(
+        self, attempt: Attempt, handler: RemoteHandler, talk: Talk, **more: Any
+    ) -> Mapping[str, Any]:
+        message = job_of(talk, rule=handler.name, epoch=self._workers.epoch, **more)
+        return {**message, "attempt": attempt.id}
+
+    def _read(self, decision: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
         try:
             return failure_of(decision, self._masked) or decision
         except ValueError as error:
             return Failure(f"{INVALID}: {error}", "-", "", lasting=False, comes_again=True)
+
+    def _repeated(
+        self, talk: Talk, decision: Mapping[str, Any] | Failure, began: datetime
+    ) -> Failure | None:
+        """Repeat a worker's decision with the leader's talk."""
+        if isinstance(decision, Failure):
+            return decision
+        replay = Replay(talk, began=began, now=self._now)
+        replay.carry_out(decision.get("actions"), decision.get("data"))
+        return None
 
 
 def _handler_of(rule: Rule) -> RemoteHandler:

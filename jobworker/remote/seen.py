@@ -19,6 +19,7 @@ from linedesk.store.errors import QueueError
 log = logging.getLogger(__name__)
 
 MOST_WORKER_THREADS = 1_000
+MOST_ASYNC = 10_000
 MOST_CONTRACT = 1_000
 ASK_AGAIN_SECONDS = 1.0
 
@@ -39,7 +40,11 @@ class WorkerSeen:
     heard: float
     """Monotonic time of its last message."""
     is_leaving: bool
+    most_async: int = 0
+    """How many async handlers it runs at a time, beside its threads."""
     attempts: set[str] = field(default_factory=set)
+    awaited: set[str] = field(default_factory=set)
+    """Those of them with an async handler."""
 
     @classmethod
     def from_beat(cls, message: Mapping[str, Any], now: float) -> WorkerSeen:
@@ -60,16 +65,20 @@ class WorkerSeen:
             began=now - max(0.0, float(message["upSeconds"])),
             heard=now,
             is_leaving=message.get("leaving") is True,
+            most_async=min(max(0, int(message.get("asyncHandlers", 0))), MOST_ASYNC),
         )
 
     def beat(self, told: WorkerSeen) -> None:
         """Take what its next beat describes."""
-        kept = {"began": self.began, "attempts": self.attempts}
+        kept = {"began": self.began, "attempts": self.attempts, "awaited": self.awaited}
         vars(self).update(vars(told) | kept)
 
-    @property
-    def free(self) -> int:
-        return max(0, self.threads - len(self.attempts))
+    def free(self, *, is_async: bool = False) -> int:
+        """How many more jobs it may get."""
+        awaited = len(self.awaited)
+        if is_async:
+            return max(0, self.most_async - awaited)
+        return max(0, self.threads - (len(self.attempts) - awaited))
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
+from jobworker.async_handlers import Awaited
 from jobworker.handler_retry import did_not_return
 from jobworker.remote.job import (
     CONTRACT,
@@ -75,12 +77,14 @@ class Held:
     job: Job
     received: float
     thread: RunnerThread | None = None
+    awaited: Awaited | None = None
+    """The call of an async handler."""
     began: float | None = None
     decision: bytes | None = None
     sent: float = 0.0
 
     def is_overdue(self, now: float) -> bool:
-        if self.decision is not None or self.began is None:
+        if self.decision is not None or self.began is None or self.awaited is not None:
             return False
         return now - self.began > self.job.limit_seconds
 
@@ -122,6 +126,7 @@ class WorkerProcess:
         self.id = uuid.uuid4().hex
         self.abandoned_total = 0
         self._bot = bot
+        self._handlers = bot.handlers if isinstance(bot, PythonBot) else None
         self._name = name
         self._release = release
         self._number = threads
@@ -148,6 +153,8 @@ class WorkerProcess:
             self._threads = [self._make() for _ in range(self._number)]
         for thread in self._threads:
             thread.start()
+        if self._handlers is not None:
+            self._handlers.start()
         self._broker.start()
         self._beats.start()
 
@@ -170,6 +177,8 @@ class WorkerProcess:
         self._beats.join()
         self._broker.stop()
         self._broker.join(2.0)
+        if self._handlers is not None:
+            self._handlers.close()
         with ThreadPoolExecutor(self._number) as pool:
             for thread in self._threads:
                 pool.submit(thread.runner.close)
@@ -185,7 +194,8 @@ class WorkerProcess:
         """Whether fewer handlers hang permanently than there are threads."""
         with self._lock:
             self._lost = [one for one in self._lost if one.is_alive()]
-            return len(self._lost) < self._number
+            has_threads = len(self._lost) < self._number
+        return has_threads and (self._handlers is None or self._handlers.has_places_left)
 
     def state(self) -> str:
         """The reason for waiting; empty while a leader answers."""
@@ -284,8 +294,20 @@ class WorkerProcess:
                 if held.job.attempt not in self._held:
                     continue
                 held.thread, held.began = me, time.monotonic()
+            if isinstance(me.runner, PythonBot):
+                awaited = me.runner.begin(held.job, held.received, partial(self._decided, held))
+                if awaited is not None:
+                    self._awaits(held, awaited)
+                    continue
             decision = me.runner.run(held.job, held.received)
             self._decided(held, decision)
+
+    def _awaits(self, held: Held, awaited: Awaited) -> None:
+        with self._lock:
+            held.thread, held.awaited = None, awaited
+            is_cancelled = held.job.attempt not in self._held
+        if is_cancelled:
+            awaited.handling.abandon()
 
     def _decided(
         self, held: Held, decision: Mapping[str, Any], *, is_overdue: bool = False
@@ -307,6 +329,8 @@ class WorkerProcess:
     def _replace(self, held: Held) -> bool:
         """Under the lock: replace the thread of a job by a new one; False if it has none."""
         thread, held.thread = held.thread, None
+        if held.awaited is not None:
+            return held.awaited.handling.abandon()
         if thread is None or thread.is_abandoned:
             return False
         thread.is_abandoned = True
@@ -334,8 +358,12 @@ class WorkerProcess:
     def _give_up_overdue(self) -> None:
         now = time.monotonic()
         with self._lock:
-            overdue = [one for one in self._held.values() if one.is_overdue(now)]
-        for held in overdue:
+            all_held = list(self._held.values())
+        is_blocked = self._handlers is not None and self._handlers.is_blocked()
+        for held in all_held:
+            if held.awaited is not None and not is_blocked:
+                held.awaited.abandon_if_overdue(held.job.limit_seconds, now)
+        for held in (one for one in all_held if one.is_overdue(now)):
             thread = held.thread
             stack = thread.stack if thread is not None else ""
             decision = failed(held.job.attempt, did_not_return(stack))
@@ -376,6 +404,7 @@ class WorkerProcess:
                 "name": self._name,
                 "address": address,
                 "threads": self._number,
+                "asyncHandlers": 0 if self._handlers is None else self._handlers.most,
                 "contract": CONTRACT,
                 "bot": self._bot.version,
                 "release": self._release,

@@ -86,6 +86,7 @@ def run_dispatcher(settings: Settings) -> int:
         secrets=bot_secrets,
         masked=masking(settings.secret_values),
         check=SEND_CHECKS[settings.send_check],
+        most_async=settings.async_handlers,
     )
 
     def make_desk(leader: Leader) -> BotWorker:

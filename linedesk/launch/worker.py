@@ -141,4 +141,5 @@ def _bot(settings: Settings, command: str | None) -> PythonBot | ProgramBot:
         secrets=read_bot_secrets(bot, settings.bot_secrets),
         masked=masked,
         check=SEND_CHECKS[settings.send_check],
+        most_async=settings.async_handlers,
     )

@@ -128,6 +128,7 @@ class Settings(BaseModel):
         ),
         repr=False,
     )
+    async_handlers: int = _setting(200, mark("a whole number, 1 to 10000"), ge=1, le=10_000)
     worker_threads: int = _setting(20, mark("a whole number, 1 to 1000"), ge=1, le=1_000)
     dispatcher_feed: Literal["changestream", "oplog"] = _setting(
         "changestream", mark("changestream or oplog")

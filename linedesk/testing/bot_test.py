@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,7 @@ from pydantic import SecretStr
 
 from dispatcher.commit.tracker import Slot
 from dispatcher.conversations.mailbox import Job, Mailbox, Wait
+from jobworker.async_handlers import AsyncHandlers
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.content import Content, content_id
 from jobworker.bot.gather import answered
@@ -617,7 +618,9 @@ class BotTest:
         with tempfile.TemporaryDirectory(prefix="linedesk-") as passing:
             self._passing = Path(passing)
             with suppress(Exception) if fails else nullcontext():
-                answer = handler(event, talk)
+                answer = (
+                    _loop().run(handler, event, talk) if rule.is_async else handler(event, talk)
+                )
         if (told := unused(handler, answer)) is not None:
             _warn_of_unused(handler, told)
         return Failure("fails", "-", "", lasting=True) if fails else None
@@ -695,6 +698,14 @@ def _sent(effect: Document, *, is_late: bool) -> Sent:
     to, way = effect["to"], effect["way"]
     way = "push" if is_late and way == "reply" else way
     return Sent(tuple(to) if isinstance(to, list) else to, way, tuple(effect["messages"]))
+
+
+@cache
+def _loop() -> AsyncHandlers:
+    """One for all tests: a bot's clients may belong to the loop on which they were first used."""
+    handlers = AsyncHandlers()
+    handlers.start()
+    return handlers
 
 
 def _warn_of_unused(handler: Callable[..., object], told: str) -> None:

@@ -58,6 +58,12 @@ class RecordingWorker:
                 self._again[name_of(job.document)] = job.again
         return verdict
 
+    def watch_async(self, limit_seconds: float) -> bool:
+        return True
+
+    def await_handlers(self, deadline: float) -> list[str]:
+        return []
+
     def has_room(self) -> bool:
         self.asked_for_room.set()
         return self.room

@@ -84,6 +84,7 @@ class Room:
     secrets: Mapping[str, str] = field(default_factory=dict)
     masked: Callable[[str], str] = str
     send_check: str = "on"
+    most_async: int = 200
     connect: Callable[..., Any] | None = None
     """Where handlers run in worker processes: their broker."""
     stop_seconds: float = 5.0
@@ -115,6 +116,7 @@ class Room:
                 secrets=self.secrets,
                 masked=self.masked,
                 check=SEND_CHECKS[self.send_check],
+                most_async=self.most_async,
             ),
             LineSettings(
                 api_base=self.sim.url,

@@ -40,9 +40,6 @@ def test_a_timer_goes_to_the_handler_of_its_name_or_of_the_part_before_the_colon
 # Rules that would never run are refused when the bot's module is imported, not silently ignored.
 
 
-async def coroutine(event: Any, talk: Any) -> None: ...
-
-
 def generator(event: Any, talk: Any) -> Any:
     yield
 
@@ -56,8 +53,8 @@ def with_more(event: Any, talk: Any, *, name: str) -> None: ...
 @pytest.mark.parametrize(
     ("add", "why"),
     [
-        (lambda bot: bot.default()(coroutine), "function"),
-        (lambda bot: bot.timer("a")(generator), r"function \(.*test_bot.py:\d+\)"),
+        (lambda bot: bot.default()(generator), "generator"),
+        (lambda bot: bot.timer("a")(generator), r"without yield \(.*test_bot.py:\d+\)"),
         (lambda bot: bot.default()(lambda event: None), r"\(event, talk\): .*test_bot.py:\d+"),
         (lambda bot: bot.add(MessageEvent)(with_more), "'name'.*test_bot.py"),
         (lambda bot: bot.timeout("a")(None), "function"),
