@@ -309,6 +309,7 @@ class BotWorker:
             runs=runs,
             masked=handling.masked,
         )
+        figures.set("async_handlers", self._turns.awaited.__len__)
         self.timer_orders = TimerOrders(self._turns, now)
 
     @property

@@ -75,7 +75,8 @@ class Awaited:
     def fail(self, failure: Failure) -> None:
         """It cannot begin."""
         self.outcome = lambda: failure
-        self.end()
+        if self.handling.end():
+            self.end()
 
     def abandon(self, failure: Failure | None = None) -> bool:
         """Abandon it, by default because it did not return; False if it has ended before."""

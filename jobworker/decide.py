@@ -246,9 +246,9 @@ def decide_given_up(case: Case) -> Decided | Failure | Wait:
 
 
 def is_awaited(rule: Rule | None, job: Job) -> bool:
-    """Whether the rule's handler runs outside the pool. A suspect is named while its run lasts."""
-    # guard: a-suspect-keeps-its-thread -> return rule is not None and rule.is_async
-    return rule is not None and rule.is_async and not job.suspect
+    """Whether the rule's handler runs outside the pool."""
+    # guard: a-named-one-keeps-its-thread -> return rule is not None and rule.is_async
+    return rule is not None and rule.is_async and not job.is_named
 
 
 def decide_awaited(case: Case, one: Awaited) -> Decided | Failure:

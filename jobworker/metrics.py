@@ -76,6 +76,7 @@ TABLE = (
         ("cause",),
         begin=("no_handler", "unreadable"),
     ),
+    Figure("async_handlers", GAUGE, "Async handlers that run or wait for a place."),
     # The outbox.
     Figure(
         "dead_letters",

@@ -124,7 +124,7 @@ class Turns:
         if not is_event(job.document):
             log.error("not a front desk document, skipped id=%s", job.document["_id"])
             return JobResult.DONE
-        if memo.awaited is not None and (ended := self._away(job, memo.awaited)) is not None:
+        if memo.awaited is not None and (ended := self._outside(job, memo.awaited)) is not None:
             return ended
         if memo.call is not None and memo.call.is_abandoned:
             # If an operator released it, no row says so yet.
@@ -139,7 +139,7 @@ class Turns:
         self.runs.ended(job.document, memo, result)
         return result
 
-    def _away(self, job: Job, one: Awaited) -> Wait | None:
+    def _outside(self, job: Job, one: Awaited) -> Wait | None:
         """The handler runs, or has run, outside the pool; None if a turn may take its result."""
         give_up = job.given_up_for
         if give_up is not None and not one.is_over:
@@ -460,13 +460,9 @@ class Turn:
         handling = self._job.begin_handler(runner.limit_of(rule))
         try:
             if is_awaited(rule, self._job):
-                talk.read()
-                one = Awaited(talk, call, handling, ended=self._job.resume)
-                runner.begin(rule, event, one)
-                one.at_end.callback(end_animation)
-                memo.awaited, self._job.awaits = one, True
-                self._turns.awaited.add(one)
-                return Wait.because(Why.HANDLER_RUNS)
+                return self._begin_outside(
+                    rule, event, Awaited(talk, call, handling, ended=self._job.resume)
+                )
             with call.under(handling):
                 return runner.run(rule, event, talk, call)
         except WorkerAway as error:
@@ -478,6 +474,20 @@ class Turn:
             if memo.awaited is None:
                 run.end_handler()
                 end_animation()
+            else:
+                memo.awaited.at_end.callback(end_animation)
+
+    def _begin_outside(self, rule: Rule, event: Any, one: Awaited) -> Wait:
+        self._turns.awaited.add(one)
+        try:
+            one.talk.read()
+            self._turns.runner.begin(rule, event, one)
+        except BaseException:
+            one.handling.end()
+            self._turns.awaited.discard(one)
+            raise
+        self._memo.awaited, self._job.awaits = one, True
+        return Wait.because(Why.HANDLER_RUNS)
 
     def _call_failed(self, rule: Rule, event: Any, talk: Talk) -> Failure | None:
         runner, call = self._turns.runner, self._memo.begin_call(self._document)

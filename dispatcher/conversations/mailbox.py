@@ -84,7 +84,7 @@ class HandlerCall:
 
     def when_abandoned(self, action: Callable[[], object]) -> None:
         """Call `action` once it is abandoned, or at once, possibly twice; it must be quick and take
-        no lock.
+        no lock of the dispatcher's.
         """
         self._action = action
         if self.is_abandoned:
@@ -179,6 +179,8 @@ class Job:
     """Whether it may have killed an earlier process (`dispatcher.pool.suspects`)."""
     awaits = False
     """Whether its handler runs outside the pool, or has ended there and is not decided yet."""
+    is_named = False
+    """Whether it is named durably while its run lasts, which its handler has to end within."""
     is_slow = False
     """Whether its handler may occupy its thread for longer than others."""
     listens = False
@@ -357,6 +359,11 @@ class Mailbox:
     @property
     def head(self) -> Job | None:
         return self.jobs[0] if self.jobs else None
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the handler of its first event runs outside the pool, or has ended there."""
+        return bool(self.jobs) and self.jobs[0].awaits
 
     @property
     def line_of_head(self) -> ReadyLine:

@@ -40,7 +40,7 @@ class ReadyLines:
             return None
         if self.is_closed:
             ready = chain.from_iterable(self.lines.values())
-            return next((one for one in ready if one.head is not None and one.head.awaits), None)
+            return next((one for one in ready if one.awaits), None)
         suspects = self._suspects
         if suspects.sought:
             first = self._first_suspect

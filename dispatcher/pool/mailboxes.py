@@ -204,6 +204,7 @@ class Mailboxes:
             head.begun = head.begun or now
             head.listens = False
             head.suspect = is_suspect
+            head.is_named = is_suspect and suspects.sought
             # guard: a-wait-ends-with-its-run
             head.wait = None
             work = Run(head)
@@ -386,9 +387,8 @@ class Mailboxes:
             return KeyState.DEFERRED
         if mailbox.is_done:
             return KeyState.IDLE
-        awaits = mailbox.head is not None and mailbox.head.awaits
         # guard: paused-gets-no-thread -> never
-        if self.is_paused(mailbox) and not (mailbox.bypass or awaits):
+        if self.is_paused(mailbox) and not (mailbox.bypass or mailbox.awaits):
             return KeyState.PAUSED
         # guard: rests-while-it-moves -> never
         if mailbox.moving:

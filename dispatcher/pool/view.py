@@ -191,7 +191,7 @@ def _blocked(mailbox: Mailbox) -> Document:
 
 def _row(mailbox: Mailbox, why: Document) -> Document:
     head = mailbox.head
-    call = head.handling if head is not None and head.awaits else None
+    call = head.handling if head is not None and mailbox.awaits else None
     return {
         **_whose(mailbox, head.name if head is not None else None),
         # The first ones in `held` may be in memory as well.

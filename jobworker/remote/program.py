@@ -216,7 +216,8 @@ class ProgramBot:
         self.version = self._version(hello)
         try:
             to_line(hello)
-            bot_of(self.rules, self.version)
+            if bot_of(self.rules, self.version).is_async:
+                raise ValueError("async is for rules of Python bots")
         except ValueError as error:
             program.end()
             raise WrongProgram(f"has wrong rules: {error}") from error

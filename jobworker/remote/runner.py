@@ -97,7 +97,8 @@ class RemoteRunner(HandlerRunner):
             return
         one.at_end.callback(workers.end, attempt)
         one.outcome = lambda: self._repeated(talk, self._read(workers.decision(attempt)), began)
-        one.call.thread, attempt.ended = attempt.worker.name, one.end
+        one.call.thread = attempt.worker.name
+        attempt.ended = lambda: one.end() if one.handling.end() else None
         one.begin()
         try:
             failure = workers.send(

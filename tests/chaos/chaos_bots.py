@@ -1,4 +1,4 @@
-"""The bot of the chaos suite, and its expected answers.
+"""The bot of the chaos suite, with plain handlers and with async ones, and its expected answers.
 
 The last digits of a message decide the bot's actions: most messages get a reply, some a push, some
 both. Some handlers fail at first, and some are slow. This module also adds the points at which a
@@ -7,6 +7,7 @@ run stops or kills a dispatcher.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,8 +19,9 @@ from tests.chaos import points
 from tests.chaos.chaos_timers import add_timers, set_timers
 
 points.install()
-bot = Bot()
+bot, async_bot = Bot(), Bot()
 add_timers(bot)
+add_timers(async_bot)
 _failed: set[str] = set()
 
 
@@ -53,3 +55,9 @@ def answer(event: MessageEvent, talk: Talk) -> None:
     if number % 7 == 3:
         talk.push(f"{text}+")
     set_timers(text, number, talk)
+
+
+@async_bot.add(MessageEvent, message=TextMessageContent, backoff=0.5)
+async def answer_later(event: MessageEvent, talk: Talk) -> None:
+    await asyncio.sleep(number_of(event.message.text) % 10 / 20)
+    answer(event, talk)

@@ -89,6 +89,9 @@ class Kept:
             self._process = None
 
 
+BOTS = "tests.chaos.chaos_bots"
+
+
 class City:
     """See the module. Belongs to one thread, which has to `look` often.
 
@@ -111,7 +114,8 @@ class City:
         self.frontdesk = Kept("frontdesk", ["frontdesk", "--verbose"], folder, environ)
         dispatcher = ["tests.chaos.dispatcher" if workers else "dispatcher", "--verbose"]
         self.dispatchers = [
-            Kept(f"dispatcher-{letter}", dispatcher, folder, environ) for letter in "ab"
+            Kept(f"dispatcher-{letter}", dispatcher, folder, {**environ, "BOT": f"{BOTS}:{bot}"})
+            for letter, bot in (("a", "bot"), ("b", "async_bot"))
         ]
         self.workers = [
             Kept(
@@ -234,7 +238,7 @@ class City:
             "MONGODB_DATABASE": DATABASE,
             "SPOOL_MAX_MB": "2",
             "DRAIN_SECONDS": "5",
-            "BOT": "tests.chaos.chaos_bots:bot",
+            "BOT": f"{BOTS}:async_bot",
             **(self.broker.settings if self.broker is not None else {}),
             FOLDER: str(self.orders.folder),
             "PYTHONPATH": str(Path(__file__).resolve().parents[2]),

@@ -281,7 +281,8 @@ def test_a_suspect_keeps_its_thread(room: Rooms, sim: Sim) -> None:
     """What kills the process is found by what ran when it died."""
     model, user = Model(), sim.add_user("花子")
     desk = room(a_bot(model.handler))
-    desk.pool.mailboxes.suspects = CrashSuspects(most=10)
+    mailboxes = desk.pool.mailboxes
+    mailboxes.suspects = mailboxes.lines._suspects = CrashSuspects(sought=True, most=10)
     desk.put(sim.drafts.text(user, "?"), again=True)
     eventually(lambda: model.waiting == [user.user_id])
     (thread,) = [one for one in desk.pool.threads.useful if one.job is not None]

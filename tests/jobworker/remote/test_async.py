@@ -1,0 +1,107 @@
+"""Async handlers in worker processes, on a real RabbitMQ: none holds a thread on either side."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from jobworker.bot.talk import Talk
+from linedesk import Bot
+from linedesk.operate.dead_letters import explained
+from tests.jobworker.remote.house import House
+from tests.jobworker.remote.remote_room import leave
+from tests.jobworker.test_async_handlers import ANSWER, Model
+from tests.jobworker.worker_harness import a_bot
+from tests.waiting import eventually
+
+
+def test_many_wait_beside_few_threads_of_leader_and_worker(house: House) -> None:
+    model, users = Model(), [house.sim.add_user(f"客{n}") for n in range(60)]
+    bot = a_bot(model.handler)
+    room = house.leader(threads=3)
+    house.worker(bot, threads=1)
+    for user in users:
+        room.says(user, "?")
+    eventually(lambda: len(model.waiting) == 60)
+    model.answers()
+    room.until_quiet()
+    assert all(house.texts(user) == [ANSWER] for user in users)
+    (row,) = room.desk.workers()
+    assert row["out"] == 0
+
+
+def test_state_data_and_errors_come_back(house: House) -> None:
+    user, runs = house.sim.add_user("花子"), list[int]()
+
+    async def handler(event: Any, talk: Talk) -> None:
+        runs.append(talk.try_number)
+        await asyncio.sleep(0)
+        if talk.raw["message"]["text"] == "失敗":
+            raise KeyError("秘密")
+        talk.data["n"] = talk.data.get("n", 0) + 1
+        talk.reply(f"{talk.data['n']}")
+
+    bot = a_bot(handler)
+
+    @bot.failed
+    async def sorry(event: Any, talk: Talk) -> None:
+        await asyncio.sleep(0)
+        talk.reply("申し訳ありません")
+
+    room = house.leader(tries=3)
+    house.worker(bot)
+    for text in ("a", "失敗", "b"):
+        room.says(user, text)
+    room.until_quiet()
+    assert house.texts(user) == ["1", "申し訳ありません", "2"]
+    (letter,) = room.letters()
+    assert explained(letter) == "handler: KeyError"
+    assert runs == [1, 1, 2, 3, 1]
+
+
+def test_one_that_takes_too_long_is_cancelled_by_its_worker(house: House) -> None:
+    model, user = Model(), house.sim.add_user("花子")
+    bot = Bot()
+    bot.default(limit=0.3)(model.handler)
+    room = house.leader(tries=2)
+    worker = house.worker(bot)
+    room.says(user, "?")
+    room.until_decided()
+    (letter,) = room.letters()
+    assert (explained(letter), letter["attempts"]) == ("handler: did not return", 2)
+    assert "self._answers.wait()" in letter["traceback"]
+    assert model.cancelled == [user.user_id] * 2
+    assert worker.abandoned_total == 0
+
+
+def test_what_a_worker_had_when_it_ended_is_handed_out_again(house: House) -> None:
+    user, runs = house.sim.add_user("花子"), list[str]()
+
+    async def handler(event: Any, talk: Talk) -> None:
+        runs.append("run")
+        if len(runs) == 1:
+            await asyncio.Event().wait()
+        talk.reply(ANSWER)
+
+    room = house.leader()
+    first = house.worker(a_bot(handler))
+    room.says(user, "?")
+    eventually(lambda: runs == ["run"])
+    leave(first)
+    house.worker(a_bot(handler))
+    room.until_quiet()
+    assert house.texts(user) == [ANSWER]
+
+
+def test_a_release_cancels_it_in_its_worker(house: House) -> None:
+    model, user = Model(), house.sim.add_user("花子")
+    room = house.leader()
+    house.worker(a_bot(model.handler))
+    event = room.says(user, "?")
+    eventually(lambda: model.waiting == [user.user_id])
+    channel, key, name = event["channel"], event["key"], event["eventId"]
+    eventually(lambda: not room.pool.give_up(channel, key, name))
+    eventually(lambda: model.cancelled == [user.user_id])
+    room.until_decided()
+    (letter,) = room.letters()
+    assert explained(letter) == "released by an operator"
