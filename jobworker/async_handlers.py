@@ -14,9 +14,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dispatcher.conversations.mailbox import HandlerCall
 from jobworker.bot.places import deepest, note_unused
@@ -25,6 +26,8 @@ from jobworker.handler_retry import Failure, did_not_return, raised
 
 if TYPE_CHECKING:
     from jobworker.bot.talk import Talk
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -105,13 +108,40 @@ class Awaited:
         return "".join(traceback.format_list(frames))
 
 
+class Threads(ThreadPoolExecutor):
+    """For `asyncio.to_thread`: a daemon thread for each call. Python waits at its end for the
+    threads of other executors, and a call may hang.
+    """
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future = Future[T]()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - its caller gets it
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="async-call", daemon=True).start()
+        return future
+
+
+def a_loop() -> asyncio.AbstractEventLoop:
+    """Return a new event loop for handlers."""
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(Threads())
+    loop.set_exception_handler(_log_error)
+    return loop
+
+
 class _Loop(threading.Thread):
     """An event loop and its thread, with `most` places."""
 
     def __init__(self, most: int) -> None:
         super().__init__(name="async", daemon=True)
-        self.loop = asyncio.new_event_loop()
-        self.loop.set_exception_handler(_log_error)
+        self.loop = a_loop()
         self.calls: set[Awaited] = set()
         """All that have not returned, among them those in line and the abandoned ones."""
         self.is_named = False

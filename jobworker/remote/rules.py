@@ -6,7 +6,7 @@ Types are LINE's names of events and messages, such as `message` and `text`. Pur
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,14 @@ from jobworker.errors import BotError
 MOST_RULES = 10_000
 UNKNOWN = "unknown"
 # The fields that a rule of each kind may have; the last kind handles all other events.
-_ALL = ("name", "profile", "limit", "async")
+_ALL = ("name", "profile", "limit")
 _RETRIES = ("tries", "backoff")
 _FILTERS = ("text", "mentioned", "postback", "when")
 KINDS: Mapping[str, frozenset[str]] = {
     "timer": frozenset((*_ALL, "timer")),
     "timeout": frozenset((*_ALL, "timeout")),
     "start": frozenset((*_ALL, "start")),
-    "failed": frozenset(("name", "profile", "failed", "async")),
+    "failed": frozenset(("name", "profile", "failed")),
     "event": frozenset(
         (*_ALL, "event", "message", "state", "gather", "most", *_RETRIES, *_FILTERS)
     ),
@@ -67,8 +67,6 @@ def rules_of(bot: Bot) -> tuple[dict[str, Any], Mapping[str, Rule]]:
         row: dict[str, Any] = {"name": str(number), **where, "profile": rule.profile}
         if rule.limit is not None:
             row["limit"] = rule.limit
-        if rule.is_async:
-            row["async"] = True
         if rule.gather is not None:
             row |= {"gather": rule.gather.seconds, "most": rule.gather.most}
         if rule.tries is not None or rule.backoff:
@@ -78,7 +76,9 @@ def rules_of(bot: Bot) -> tuple[dict[str, Any], Mapping[str, Rule]]:
             row |= {name: one for name, one in data.items() if one and isinstance(one, str | bool)}
             row |= {"when": True} if found.is_code else {}
         rows.append(row)
-    return {"perMember": bot.per_member, "rules": rows}, by_name
+    later = [name for name, rule in by_name.items() if rule.is_async]
+    table = {"perMember": bot.per_member, "rules": rows, **({"async": later} if later else {})}
+    return table, by_name
 
 
 def bot_of(table: object, version: str) -> Bot:
@@ -89,9 +89,12 @@ def bot_of(table: object, version: str) -> Bot:
         raise ValueError(f"rules: {len(table['rules'])}, at most {MOST_RULES}")
     bot = Bot(per_member=table.get("perMember") is True)
     names: set[str] = set()
+    later = table.get("async", [])
+    if not isinstance(later, list):
+        raise ValueError("async: must be a list of names")
     for number, row in enumerate(table["rules"]):
         try:
-            _add(bot, row, version, names)
+            _add(bot, row, version, names, later)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"rules: number {number}: {error}") from error
     return bot
@@ -118,13 +121,15 @@ def _every_rule(bot: Bot) -> Iterator[tuple[dict[str, Any], Rule]]:
         yield {"start": name}, rule
 
 
-def _add(bot: Bot, row: Mapping[str, Any], version: str, names: set[str]) -> None:
+def _add(
+    bot: Bot, row: Mapping[str, Any], version: str, names: set[str], later: Collection[str]
+) -> None:
     kind = _kind_of(row)
     name = row["name"]
     if not isinstance(name, str) or not name or name in names:
         raise ValueError("name: a text that no other rule has")
     names.add(name)
-    handler = RemoteHandler(version, name, is_async=row.get("async") is True)
+    handler = RemoteHandler(version, name, name in later)
     own: Any = {"profile": row.get("profile"), "limit": row.get("limit")}
     if own["profile"] not in (None, True, False, "later"):
         raise ValueError("profile: true, false or later")

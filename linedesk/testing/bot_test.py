@@ -7,6 +7,8 @@ sends, the thread that fires timers by `advance`.
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import itertools
 import math
 import mimetypes
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
+from operator import call
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +29,7 @@ from pydantic import SecretStr
 
 from dispatcher.commit.tracker import Slot
 from dispatcher.conversations.mailbox import Job, Mailbox, Wait
-from jobworker.async_handlers import AsyncHandlers
+from jobworker.async_handlers import Threads, a_loop
 from jobworker.bot.bot import Bot, Rule
 from jobworker.bot.content import Content, content_id
 from jobworker.bot.gather import answered
@@ -618,9 +621,7 @@ class BotTest:
         with tempfile.TemporaryDirectory(prefix="linedesk-") as passing:
             self._passing = Path(passing)
             with suppress(Exception) if fails else nullcontext():
-                answer = (
-                    _loop().run(handler, event, talk) if rule.is_async else handler(event, talk)
-                )
+                answer = (_awaited if rule.is_async else call)(handler, event, talk)
         if (told := unused(handler, answer)) is not None:
             _warn_of_unused(handler, told)
         return Failure("fails", "-", "", lasting=True) if fails else None
@@ -701,11 +702,17 @@ def _sent(effect: Document, *, is_late: bool) -> Sent:
 
 
 @cache
-def _loop() -> AsyncHandlers:
+def _loop() -> asyncio.AbstractEventLoop:
     """One for all tests: a bot's clients may belong to the loop on which they were first used."""
-    handlers = AsyncHandlers()
-    handlers.start()
-    return handlers
+    loop = a_loop()
+    atexit.register(loop.close)
+    return loop
+
+
+def _awaited(handler: Callable[..., Any], event: Any, talk: Talk) -> object:
+    """Run an async handler, on a thread of its own since the test may run on a loop itself."""
+    talk.is_async = True
+    return Threads().submit(_loop().run_until_complete, handler(event, talk)).result()
 
 
 def _warn_of_unused(handler: Callable[..., object], told: str) -> None:

@@ -17,7 +17,7 @@ from jobworker.bot.talk import Talk, TalkContext
 from jobworker.line.month import MonthlyQuota
 from jobworker.record.conversations import StoredConversation
 from jobworker.remote.actions import Replay
-from jobworker.remote.job import Job, decide, job_of
+from jobworker.remote.job import Job, decide, job_of, talk_of
 from jobworker.remote.rules import FIELDS, bot_of, rules_of
 from jobworker.remote.values import from_line, to_line
 from linedesk.store.documents import make_document
@@ -113,7 +113,7 @@ def test_rules_have_the_fields_of_the_schema() -> None:
 def decided_by(handler: Any, talk: Talk) -> dict[str, Any]:
     job = Job.from_message(a_job(talk))
     rules = [("any", Rule(handler, profile=False))]
-    return decide(job, rules, settings={}, secrets={}, check=refuse_wrong, elapsed=lambda: 0.0)
+    return decide(job, rules, *talk_of(job, {}, {}, refuse_wrong, lambda: 0.0))
 
 
 def type_of(name: str) -> Any:

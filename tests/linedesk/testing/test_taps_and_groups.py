@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -188,3 +189,51 @@ def test_a_coroutine_that_a_handler_returns_is_warned_of() -> None:
 
     with pytest.warns(BotWarning, match="a coroutine, which does not run"):
         bot_that(lambda event, talk: later()).says("U1", "やあ")
+
+
+# Async handlers.
+
+
+def test_an_async_handler_is_awaited_on_one_loop() -> None:
+    bot, loops = Bot(), list[object]()
+
+    @bot.add(MessageEvent, limit=120)
+    async def answer(event: Any, talk: Talk) -> None:
+        loops.append(asyncio.get_running_loop())
+        await asyncio.sleep(0)
+        with pytest.raises(BotError, match=r"await asyncio\.to_thread"):
+            talk.content(event.message)
+        talk.state = "asked"
+        talk.reply(str((await asyncio.to_thread(talk.content, event.message)).size))
+
+    @bot.failed
+    async def sorry(event: Any, talk: Talk) -> None:
+        await asyncio.sleep(0)
+        talk.reply("申し訳ありません")
+
+    test = BotTest(bot)
+    assert test.image("U1", b"12345").texts == ["5"]
+    assert test.state("U1") == "asked"
+    test.fails()
+    assert test.image("U1", b"1").texts == ["申し訳ありません"]
+    test.takes(121)
+    with pytest.raises(KitError, match="limit=121"):
+        test.says("U1", "やあ")
+    assert loops[0] is loops[1]
+
+
+def test_an_error_of_an_async_handler_fails_the_test() -> None:
+    async def answer(event: Any, talk: Talk) -> None:
+        await asyncio.sleep(0)
+        raise KeyError("a")
+
+    with pytest.raises(KeyError):
+        bot_that(answer).says("U1", "やあ")
+
+
+def test_a_condition_is_no_async_function() -> None:
+    async def condition(event: Any, talk: Talk) -> bool:
+        return True
+
+    with pytest.raises(BotError, match="when= takes a plain function"):
+        Bot().add(MessageEvent, when=condition)
