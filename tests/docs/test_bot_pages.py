@@ -16,6 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (
     "how-to/change-a-bot.md",
     "how-to/flex-and-templates.md",
+    "how-to/groups-and-mentions.md",
     "how-to/photos-and-files.md",
     "how-to/slow-handlers.md",
     "how-to/states-and-timers.md",
