@@ -18,6 +18,7 @@ PAGES = (
     "how-to/flex-and-templates.md",
     "how-to/groups-and-mentions.md",
     "how-to/photos-and-files.md",
+    "how-to/regular-messages.md",
     "how-to/slow-handlers.md",
     "how-to/states-and-timers.md",
     "how-to/write-tests.md",
