@@ -17,6 +17,7 @@ PAGES = (
     "how-to/change-a-bot.md",
     "how-to/flex-and-templates.md",
     "how-to/groups-and-mentions.md",
+    "how-to/let-a-person-answer.md",
     "how-to/photos-and-files.md",
     "how-to/regular-messages.md",
     "how-to/slow-handlers.md",
