@@ -32,7 +32,7 @@ SECTIONS = {
         "reference": "Reference",
         "explanation": "Explanation",
     },
-    "ja": {"tutorial": "チュートリアル", "how-to": "手順"},
+    "ja": {"tutorial": "チュートリアル", "how-to": "手順", "reference": "リファレンス"},
 }
 TOGGLES = {"Light": "明るい表示にする", "Dark": "暗い表示にする", "System": "端末の設定に合わせる"}
 SUMMARY = """# linedesk

@@ -22,7 +22,8 @@ from linedesk import Bot, Talk
 from linedesk.store.documents import make_document
 from linedesk.testing import BotTest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "bot-api.md").read_text("utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "reference" / "bot-api.md").read_text("utf-8")
 CODE = set(re.findall(r"`([^`\n]+)`", PAGE))
 PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
 # For linedesk itself, which reads the rules of a bot and the decision of a talk.
@@ -102,6 +103,13 @@ def test_each_method_is_on_the_page_with_all_its_parameters(kind: type, before: 
 @pytest.mark.parametrize("kind", [Bot, BotTest, linedesk.ApiClient])
 def test_each_constructor_is_on_the_page_with_all_its_parameters(kind: type) -> None:
     assert f"{kind.__name__}{signature(kind)}" in CODE
+
+
+def test_the_japanese_page_has_the_same_code() -> None:
+    page = (DOCS / "ja" / "reference" / "bot-api.md").read_text("utf-8")
+    assert set(re.findall(r"`([^`\n]+)`", page)) == CODE
+    block = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+    assert block.findall(page) == block.findall(PAGE)
 
 
 @pytest.mark.parametrize(("kind", "before"), [(Bot, "bot"), (Talk, "talk")])

@@ -15,15 +15,19 @@ pytest_plugins = ["pytester"]
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (
     "how-to/change-a-bot.md",
+    "how-to/flex-and-templates.md",
+    "how-to/groups-and-mentions.md",
+    "how-to/let-a-person-answer.md",
     "how-to/photos-and-files.md",
+    "how-to/regular-messages.md",
     "how-to/slow-handlers.md",
     "how-to/states-and-timers.md",
     "how-to/write-tests.md",
     "reference/bot-api.md",
 )
 PYTHON = re.compile(r"^ *```python\n(# (\w+\.py)\n.*?)^ *```$", re.MULTILINE | re.DOTALL)
-# Tests of a bot that the page tests already, and an older version that has no test of its own.
-MORE = {"test_fixture.py", "test_workers.py", "test_shop_1.py"}
+# Tests of a bot that the page tests already.
+MORE = {"test_fixture.py"}
 
 
 @pytest.mark.parametrize("page", PAGES)
