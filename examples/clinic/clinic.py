@@ -86,7 +86,7 @@ def old_button(event: PostbackEvent, talk: Talk) -> None:
 
 @bot.timer("reminder")
 def remind(event: TimerEvent, talk: Talk) -> None:
-    talk.push(f"明日{in_words(talk.data['visit'])}にお待ちしております。")
+    talk.push(f"ご予約の{in_words(talk.data['visit'])}にお待ちしております。")
 
 
 @bot.add(MessageEvent, text="キャンセル", mentioned=True)

@@ -21,7 +21,7 @@ def test_a_booking_is_confirmed_and_remembered_the_day_before_at_18(bot_test):
     assert (asked, confirmed) == ("1月8日10:30でよろしいですか？", ["1月8日10:30に承りました。"])
     assert [timer.name for timer in bot_test.timers("U1")] == ["reminder"]
     assert bot_test.advance(to=datetime(2027, 1, 7, 17, 59, tzinfo=clinic.JAPAN)).pushes == []
-    assert bot_test.advance(60).pushes == ["明日1月8日10:30にお待ちしております。"]
+    assert bot_test.advance(60).pushes == ["ご予約の1月8日10:30にお待ちしております。"]
 
 
 def test_the_user_picks_again_on_a_closed_day_and_may_give_up(bot_test):

@@ -161,7 +161,8 @@ function actionsIn(part) {
   return ACTIONS.has(part.type) ? [part] : Object.values(part).flatMap(actionsIn);
 }
 
-function substituted({ text, substitution = {} }, names) {
+// The text of a message with mentions.
+export function substituted({ text, substitution = {} }, names) {
   return text.replace(/\{\{|\}\}|\{(\w+)\}/g, (found, name) => {
     if (!name) return found[0];
     const { mentionee } = substitution[name];

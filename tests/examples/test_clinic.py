@@ -99,4 +99,4 @@ def test_a_booking_a_photo_a_mention_and_a_failure_on_every_real_part(tmp_path: 
         assert hanako.sees() == []
         assert taro.sees() != []
         stack.move_to(visit - REMINDED_BEFORE)
-        assert hanako.sees() == [f"明日{day}10:30にお待ちしております。"]
+        assert hanako.sees() == [f"ご予約の{day}10:30にお待ちしております。"]

@@ -146,6 +146,7 @@ def test_a_date_is_picked_in_a_flex_message_and_a_mention_has_the_members_name(p
     text = {"type": "textV2", "text": "{a} さん{{}}", "substitution": {"a": mention}}
     line.post("/v2/bot/message/push", {"to": group.chat_id, "messages": [text]})
     answered(page, f"@{user.name} さん{{}}")
+    page.locator("#chats small", has_text=f"@{user.name} さん").wait_for()
 
 
 @pytest.mark.long
