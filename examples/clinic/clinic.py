@@ -34,7 +34,7 @@ def news(event: TimerEvent, talk: Talk) -> None:
     talk.push(NEWS[event.name][1])
 
 
-# First of all, since it takes whatever mentions the bot in a group: there it books nothing.
+# Defined first, so in groups it takes each mention; with mentioned=True the others are for 1:1.
 @bot.add(MessageEvent, mentioned=True, when=lambda event, talk: talk.key != talk.user_id)
 def in_group(event: MessageEvent, talk: Talk) -> None:
     name = talk.mention(talk.user_id) + " さん、" if talk.user_id else ""
