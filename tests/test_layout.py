@@ -180,6 +180,7 @@ MOST_AROUND = {
 # The whole suite, and all English pages.
 MOST_LINES_OF_TESTS = 55_500
 MOST_WORDS_OF_DOCS = 50_000
+MOST_LINES_OF_AN_EXAMPLE = 250
 MOST_FILES_OF_THE_WAY = 70
 MOST_METHODS = 30
 MOST_LETTERS_A_LINE = 120
@@ -222,6 +223,17 @@ def test_the_documents_have_not_grown() -> None:
     pages = {*(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs/ja").rglob("*.md")}
     words = sum(len(one.read_text("utf-8").split()) for one in pages if "site" not in one.parts)
     assert words <= MOST_WORDS_OF_DOCS
+
+
+@pytest.mark.parametrize(
+    "folder", sorted((ROOT / "examples").iterdir()), ids=lambda path: path.name
+)
+def test_an_example_is_short_and_imports_only_the_api(folder: Path) -> None:
+    files = [one for one in folder.iterdir() if one.is_file()]
+    lines = sum(len(one.read_text("utf-8").splitlines()) for one in files)
+    assert lines <= MOST_LINES_OF_AN_EXAMPLE
+    ours = {name for one in folder.rglob("*.py") for name in _imported(one)}
+    assert ours <= {"linedesk", "linedesk.testing"}
 
 
 def test_templates_have_no_long_lines() -> None:

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import methodcaller
 from typing import Any
 
 from jobworker.errors import BotError, WrongMessage
@@ -46,10 +47,7 @@ def to_messages(*items: Any) -> list[Message]:
 
 def _flat(items: Iterable[Any]) -> Iterator[Any]:
     for item in items:
-        if isinstance(item, (list, tuple)):
-            yield from _flat(item)
-        else:
-            yield item
+        yield from _flat(item) if isinstance(item, (list, tuple)) else [item]
 
 
 def _one(item: Any) -> list[Message]:
@@ -118,12 +116,12 @@ class MentionText:
 def _as_sent(item: Mapping[str, Any]) -> Message:
     """A copy that contains only JSON, as LINE will get it."""
     try:
-        text = json.dumps(dict(item), ensure_ascii=False, allow_nan=False)
+        to_dict = methodcaller("to_dict")
+        text = json.dumps(dict(item), ensure_ascii=False, allow_nan=False, default=to_dict)
         text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
         raise BotError(f"a message that is not JSON: {error}", reason=INVALID) from error
-    message: Message = json.loads(text)
-    return message
+    return dict(json.loads(text))
 
 
 def split_text(text: str, *, most: int = TEXT_UNITS) -> list[str]:

@@ -25,23 +25,24 @@ function rowOf(bubble, context) {
   return bubble.userId && bubble.userId === context.me ? mine(bubble, context) : theirs(bubble, context);
 }
 
-function mine(bubble, { handlers }) {
+function mine(bubble, context) {
   const aside = make(
     "span",
     { class: "aside" },
-    make("button", { class: "unsend", type: "button", title: "送信を取り消す", onclick: () => handlers.unsend(bubble) }, "取消"),
+    make("button", { class: "unsend", type: "button", title: "送信を取り消す", onclick: () => context.handlers.unsend(bubble) }, "取消"),
     make("span", { class: "read" }, { delivered: "既読", sending: "送信中" }[bubble.fate] || ""),
     make("time", {}, clock(bubble.at)),
   );
   return make(
     "li",
     { class: "mine" },
-    make("div", { class: "line" }, aside, content(bubble, handlers)),
+    make("div", { class: "line" }, aside, content(bubble, context)),
     failure(bubble),
   );
 }
 
-function theirs(bubble, { bot, names, handlers }) {
+function theirs(bubble, context) {
+  const { bot, names } = context;
   const fromBot = bubble.speaker === "bot";
   const name = fromBot ? bubble.message.sender?.name || bot : names(bubble.userId);
   const aside = make("span", { class: "aside" }, make("time", {}, clock(bubble.at)));
@@ -53,7 +54,7 @@ function theirs(bubble, { bot, names, handlers }) {
       "div",
       { class: "said" },
       make("span", { class: "sender" }, name),
-      make("div", { class: "line" }, content(bubble, handlers), aside),
+      make("div", { class: "line" }, content(bubble, context), aside),
       failure(bubble),
     ),
   );
@@ -83,16 +84,16 @@ function failure({ fate, status, error }) {
   return make("p", { class: "failure" }, `ボットに届いていません（${why}）`);
 }
 
-function content(bubble, handlers) {
+function content(bubble, context) {
   const draw = CONTENTS[bubble.message.type] || unknown;
-  return draw(bubble.message, bubble, handlers);
+  return draw(bubble.message, bubble, context);
 }
 
 const source = (bubble) => `/sim/contents/${encodeURIComponent(bubble.messageId)}`;
 
 const CONTENTS = {
   text: (message) => make("p", { class: "text" }, message.text),
-  textV2: (message) => make("p", { class: "text" }, message.text),
+  textV2: (message, bubble, { names }) => make("p", { class: "text" }, substituted(message, names)),
   sticker: (message) => {
     const emoji = emojiOf(message);
     return emoji
@@ -124,9 +125,9 @@ const CONTENTS = {
       make("strong", {}, message.title || "位置情報"),
       make("small", {}, message.address || `${message.latitude}, ${message.longitude}`),
     ),
-  template: (message, bubble, handlers) => template(message, handlers),
-  flex: (message) => card("🧩", "Flex Message", message.altText),
-  imagemap: (message) => card("🗺️", "イメージマップ", message.altText),
+  template: ({ template, altText }, bubble, context) => tappable(template.title, template.text || altText, template, context),
+  flex: ({ contents, altText }, bubble, context) => tappable("🧩 Flex Message", altText, contents, context),
+  imagemap: ({ actions, altText }, bubble, context) => tappable("🗺️ イメージマップ", altText, actions, context),
   coupon: (message) => card("🎁", "クーポン", message.couponId),
 };
 
@@ -145,16 +146,26 @@ function card(icon, title, text) {
   );
 }
 
-function template(message, handlers) {
-  const { title, text, actions } = message.template;
-  const buttons = (actions || []).map((action) =>
-    make("button", { type: "button", onclick: () => handlers.choose(action) }, action.label || action.text || action.data),
+// A card with a button for each action in a part of the message.
+function tappable(title, text, part, { handlers }) {
+  const buttons = actionsIn(part).map((action) =>
+    make("button", { type: "button", onclick: () => handlers.choose(action) }, action.label || action.text || action.data || action.uri),
   );
-  return make(
-    "div",
-    { class: "card template" },
-    title ? make("strong", {}, title) : null,
-    make("p", {}, text || message.altText),
-    ...buttons,
-  );
+  return make("div", { class: "card template" }, title ? make("strong", {}, title) : null, make("p", {}, text), ...buttons);
+}
+
+const ACTIONS = new Set(["message", "postback", "uri", "datetimepicker", "richmenuswitch", "clipboard", "camera", "cameraRoll", "location"]);
+
+function actionsIn(part) {
+  if (!part || typeof part !== "object") return [];
+  return ACTIONS.has(part.type) ? [part] : Object.values(part).flatMap(actionsIn);
+}
+
+// The text of a message with mentions.
+export function substituted({ text, substitution = {} }, names) {
+  return text.replace(/\{\{|\}\}|\{(\w+)\}/g, (found, name) => {
+    if (!name) return found[0];
+    const { mentionee } = substitution[name];
+    return mentionee ? `@${mentionee.userId ? names(mentionee.userId) : "All"}` : "";
+  });
 }

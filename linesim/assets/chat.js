@@ -5,7 +5,7 @@ import { render } from "./bubbles.js";
 import { forgetClock, setClock, setUpClock } from "./clock.js";
 import { closeTrays, setUpComposer } from "./composer.js";
 import { botAvatar, byId, day, make } from "./dom.js";
-import { askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
+import { ask, askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
 
 let state = { users: [], groups: [], last: [], bot: { name: "" } };
 let chats = [];
@@ -160,7 +160,17 @@ function choose(action) {
   drawReplies(null);
   if (action.type === "message") return perform({ act: "text", text: action.text });
   if (action.type === "postback") return perform({ act: "postback", data: action.data });
+  if (action.type === "datetimepicker") return pickMoment(action);
   return tell(`この動作は試せません: ${action.type}`);
+}
+
+async function pickMoment({ data, mode, initial = "", min = "", max = "" }) {
+  const input = byId("moment");
+  input.type = mode === "datetime" ? "datetime-local" : mode;
+  // LINE takes a small t as well.
+  [input.value, input.min, input.max] = [initial || min, min, max].map((moment) => moment.replace("t", "T"));
+  if ((await ask(byId("moment-dialog"))) !== "ok") return;
+  await perform({ act: "postback", data, params: { [mode]: input.value } });
 }
 
 function unsend(bubble) {

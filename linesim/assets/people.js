@@ -1,6 +1,7 @@
 // The list of chats, and the dialogs that add to it.
 
 import { post } from "./api.js";
+import { substituted } from "./bubbles.js";
 import { avatar, byId, clock, make } from "./dom.js";
 import { emojiOf, NAMES } from "./stickers.js";
 
@@ -15,6 +16,7 @@ export function chatsOf(state) {
 }
 
 export function drawList(chats, { chosen, unread, onchoose }) {
+  const names = (id) => chats.find((chat) => chat.id === id)?.name;
   byId("chats").replaceChildren(
     ...chats.map((chat) => {
       const count = unread.get(chat.id);
@@ -29,7 +31,7 @@ export function drawList(chats, { chosen, unread, onchoose }) {
             "span",
             { class: "preview" },
             make("strong", {}, nameOf(chat)),
-            make("small", {}, chat.last ? preview(chat.last) : "まだ何も話していません"),
+            make("small", {}, chat.last ? preview(chat.last, names) : "まだ何も話していません"),
           ),
           make(
             "span",
@@ -58,9 +60,10 @@ const PREVIEWS = {
   postback: "選択しました",
 };
 
-function preview({ message, unsent }) {
+function preview({ message, unsent }, names) {
   if (unsent) return "送信を取り消しました";
   if (message.type === "sticker") return `${emojiOf(message) || ""} スタンプ`.trim();
+  if (message.type === "textV2") return substituted(message, names);
   return PREVIEWS[message.type] || message.text || message.altText || "お知らせ";
 }
 

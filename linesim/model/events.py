@@ -3,8 +3,11 @@ handed in.
 """
 
 import copy
+import re
+from collections.abc import Mapping
 from typing import Any
 
+from linemessages import units
 from linesim.model import ids
 from linesim.model.deliveries import Event
 from linesim.model.world import Group, User
@@ -71,6 +74,20 @@ def content(kind: str, message_id: str, **fields: Any) -> Content:
     if kind not in UNQUOTABLE:
         made["quoteToken"] = ids.quote_token()
     return made | {name: value for name, value in fields.items() if value is not None}
+
+
+def mention(text: str, people: Mapping[str, str], *, bot: str) -> Content | None:
+    """The mentions in a text, with the names of people by id (reference, "Text")."""
+    who = {
+        name: {"type": "user", "userId": id_, "isSelf": id_ == bot} for id_, name in people.items()
+    }
+    who["All"] = {"type": "all"}
+    names = "|".join(map(re.escape, sorted(who, key=len, reverse=True)))
+    found = [
+        {"index": units(text[: one.start()]), "length": units(one[0]), **who[one[1]]}
+        for one in re.finditer(f"@({names})", text)
+    ]
+    return {"mentionees": found} if found else None
 
 
 def chat_id_of(event: Event) -> str | None:

@@ -32,6 +32,7 @@ class Act(Strict):
     medium: str | None = None
     message: str | None = None
     data: str | None = None
+    params: dict[str, str] | None = None
     package: str | None = None
     sticker: str | None = None
     keywords: list[str] | None = Field(default=None, max_length=15)

@@ -28,8 +28,11 @@ class Drafts:
         self._platform = platform
 
     def text(self, user: Who, text: str, *, chat: Where = None, quoted: str | None = None) -> Event:
-        """`quoted` is the id of the message that it quotes."""
-        return self._message("text", user, chat, text=text, quotedMessageId=quoted)
+        """`quoted` is the id of the message that it quotes. In a group "@" and the name of the bot
+        or of a member is a mention, and "@All".
+        """
+        more = {"quotedMessageId": quoted, "mention": chat and self._mention(text, chat)}
+        return self._message("text", user, chat, text=text, **more)
 
     def sticker(
         self,
@@ -194,6 +197,12 @@ class Drafts:
         if author.user_id not in group.members:
             raise NotPossible("the user is not a member of this chat")
         return author, group
+
+    def _mention(self, text: str, chat: Group | str) -> dict[str, Any] | None:
+        with self._platform.watch.changing():
+            people = {one: self._user(one).name for one in self._group(chat).members}
+            people |= {self._platform.bot_user_id: self._platform.options.bot_name}
+            return events.mention(text, people, bot=self._platform.bot_user_id)
 
     def _present_group(self, group: Group | str) -> Group:
         place = self._group(group)

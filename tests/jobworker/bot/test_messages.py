@@ -65,12 +65,13 @@ def test_texts_sdk_objects_json_and_lists_of_them() -> None:
             TextMessage(text="ね", quick_reply=quick),
             (StickerMessage(package_id="446", sticker_id="1988"),),
         ],
-        {"type": "text", "text": "そのまま"},
+        {"type": "text", "text": "そのまま", "quickReply": quick},
     )
     for message in messages:
         line_openapi.check_messaging("Message", message)
     assert [message["type"] for message in messages] == ["text", "text", "sticker", "text"]
-    assert messages[1]["quickReply"]["items"][0]["action"]["text"] == "はい"
+    for message in (messages[1], messages[3]):
+        assert message["quickReply"]["items"][0]["action"]["text"] == "はい"
     assert "quoteToken" not in messages[1]
 
 

@@ -113,6 +113,42 @@ def test_a_sticker_a_photo_and_a_place(page, sim, tmp_path):
     assert kinds == ["sticker", "image", "location"]
 
 
+def test_a_date_is_picked_in_a_flex_message_and_a_mention_has_the_members_name(page, sim, line):
+    user = the_user(sim)
+    bounds = {"min": "2027-01-05t09:00", "max": "2027-02-01t18:00"}
+    picker = {
+        "type": "datetimepicker",
+        "label": "日時",
+        "data": "a=1",
+        "mode": "datetime",
+        **bounds,
+    }
+    body = {
+        "type": "box",
+        "layout": "vertical",
+        "contents": [{"type": "button", "action": picker}],
+    }
+    flex = {"type": "flex", "altText": "予約", "contents": {"type": "bubble", "body": body}}
+    line.post("/v2/bot/message/push", {"to": user.user_id, "messages": [flex]})
+    page.get_by_role("button", name="日時").click()
+    page.locator("#moment").fill("2027-01-06T10:30")
+    page.get_by_role("button", name="決定").click()
+    answered(page, "選びましたね")
+    postback = sim.deliveries[-1].events[0]["postback"]
+    assert postback == {"data": "a=1", "params": {"datetime": "2027-01-06T10:30"}}
+
+    group = sim.add_group("皆", [user])
+    page.get_by_role("button", name="皆").click()
+    write(page, "@linedesk やあ")
+    answered(page, "はい、@linedesk やあ、ですね。")
+    assert sim.deliveries[-1].events[0]["message"]["mention"]["mentionees"][0]["isSelf"]
+    mention = {"type": "mention", "mentionee": {"type": "user", "userId": user.user_id}}
+    text = {"type": "textV2", "text": "{a} さん{{}}", "substitution": {"a": mention}}
+    line.post("/v2/bot/message/push", {"to": group.chat_id, "messages": [text]})
+    answered(page, f"@{user.name} さん{{}}")
+    page.locator("#chats small", has_text=f"@{user.name} さん").wait_for()
+
+
 @pytest.mark.long
 def test_a_failed_delivery_shows_on_its_message(page, sim, bot):
     bot.status = 503

@@ -82,6 +82,19 @@ def test_every_kind_of_message_is_lines_own(sim, bot, taro, kind, place):
     assert delivery.delivered
 
 
+def test_the_bot_and_members_are_mentioned_by_name_in_groups_only(sim, bot, taro):
+    group = sim.add_group("皆", [taro])
+    text = "😀@linedesk @太郎 @All @だれか"
+    sim.deliver(sim.drafts.text(taro, text, chat=group))
+    (event,) = parsed(sim, bot.last)
+    me, other, everyone = event.message.mention.mentionees
+    assert (me.index, me.length, me.is_self) == (2, 9, True)
+    assert (other.index, other.length, other.is_self, other.user_id) == (12, 3, False, taro.user_id)
+    assert (everyone.type, everyone.length) == ("all", 4)
+    sim.deliver(sim.drafts.text(taro, text))
+    assert parsed(sim, bot.last)[0].message.mention is None
+
+
 OTHERS = {
     "follow": (lambda sim, user, group: sim.follow(user), FollowEvent),
     "unfollow": (lambda sim, user, group: sim.block(user), UnfollowEvent),
