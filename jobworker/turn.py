@@ -156,6 +156,19 @@ class Turns:
             job.given_up_for = replace(give_up, stack=one.failure.traceback)
         return None
 
+    def begin_outside(self, job: Job, rule: Rule, event: Any, one: Awaited) -> Wait:
+        """Run a handler outside the pool. Raises WorkerAway, StoreUnavailable."""
+        self.awaited.add(one)
+        try:
+            one.talk.read()
+            self.runner.begin(rule, event, one)
+        except BaseException:
+            one.handling.end()
+            self.awaited.discard(one)
+            raise
+        job.memo.awaited, job.awaits = one, True
+        return Wait.because(Why.HANDLER_RUNS)
+
     def take(self, job: Job, one: Awaited) -> None:
         """Take the result of a handler outside the pool."""
         memo: JobMemo = job.memo
@@ -460,9 +473,8 @@ class Turn:
         handling = self._job.begin_handler(runner.limit_of(rule))
         try:
             if is_awaited(rule, self._job):
-                return self._begin_outside(
-                    rule, event, Awaited(talk, call, handling, ended=self._job.resume)
-                )
+                one = Awaited(talk, call, handling, ended=self._job.resume)
+                return self._turns.begin_outside(self._job, rule, event, one)
             with call.under(handling):
                 return runner.run(rule, event, talk, call)
         except WorkerAway as error:
@@ -476,18 +488,6 @@ class Turn:
                 end_animation()
             else:
                 memo.awaited.at_end.callback(end_animation)
-
-    def _begin_outside(self, rule: Rule, event: Any, one: Awaited) -> Wait:
-        self._turns.awaited.add(one)
-        try:
-            one.talk.read()
-            self._turns.runner.begin(rule, event, one)
-        except BaseException:
-            one.handling.end()
-            self._turns.awaited.discard(one)
-            raise
-        self._memo.awaited, self._job.awaits = one, True
-        return Wait.because(Why.HANDLER_RUNS)
 
     def _call_failed(self, rule: Rule, event: Any, talk: Talk) -> Failure | None:
         runner, call = self._turns.runner, self._memo.begin_call(self._document)

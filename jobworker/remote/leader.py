@@ -116,6 +116,13 @@ class Attempt:
     lost: str | None = None
     """Why it has to be handed out again."""
 
+    def result(self) -> Mapping[str, Any]:
+        """Wait until it is over, and return its decision. Raises WorkerAway if it is lost."""
+        self.over.wait()
+        if self.decision is not None:
+            return self.decision
+        raise WorkerAway(self.lost or "abandoned", worker=self.worker.id)
+
 
 class Workers:
     """All workers that the leader knows; `places` of `begin` gets the limit of jobs at a time.
@@ -250,20 +257,10 @@ class Workers:
         """
         return sum(one in self._gone for one in died_with)
 
-    def run(self, attempt: Attempt, message: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
-        """Send the job and wait for its decision; a Failure if it cannot be sent. Raises WorkerAway
-        if it is lost.
-
-        Also raises WorkerAway if the attempt was ended meanwhile (`end`). An attempt that ends
-        before it is sent is not sent, and no worker has lost it.
-        """
-        if (failure := self.send(attempt, message)) is not None:
-            return failure
-        attempt.over.wait()
-        return self.decision(attempt)
-
     def send(self, attempt: Attempt, message: Mapping[str, Any]) -> Failure | None:
-        """Send the job; a Failure if it cannot be sent. Raises WorkerAway (see `run`)."""
+        """Send the job; a Failure if it cannot be sent. Raises WorkerAway if the attempt was ended
+        meanwhile (`end`): it is not sent, and no worker has lost it.
+        """
         try:
             body = to_line(message)
         except (ValueError, TypeError) as error:
@@ -275,12 +272,6 @@ class Workers:
         attempt.named = time.monotonic()
         self.broker.send(attempt.worker.address, body, is_urgent=True)
         return None
-
-    def decision(self, attempt: Attempt) -> Mapping[str, Any]:
-        """Return the decision of an attempt that is over. Raises WorkerAway if it is lost."""
-        if attempt.decision is not None:
-            return attempt.decision
-        raise WorkerAway(attempt.lost or "abandoned", worker=attempt.worker.id)
 
     def end(self, attempt: Attempt) -> None:
         """Cancel the job's handler if it still runs."""

@@ -96,7 +96,7 @@ class RemoteRunner(HandlerRunner):
             one.fail(attempt)
             return
         one.at_end.callback(workers.end, attempt)
-        one.outcome = lambda: self._repeated(talk, self._read(workers.decision(attempt)), began)
+        one.outcome = lambda: self._repeated(talk, self._read(attempt.result()), began)
         one.call.thread = attempt.worker.name
         attempt.ended = lambda: one.end() if one.handling.end() else None
         one.begin()
@@ -131,10 +131,10 @@ class RemoteRunner(HandlerRunner):
             if call is not None:
                 call.thread = attempt.worker.name
                 call.when_abandoned(attempt.over.set)
-            decision = self._workers.run(attempt, self._job(attempt, handler, talk, **more))
+            failure = self._workers.send(attempt, self._job(attempt, handler, talk, **more))
+            return failure or self._read(attempt.result())
         finally:
             self._workers.end(attempt)
-        return decision if isinstance(decision, Failure) else self._read(decision)
 
     def _take(
         self, handler: RemoteHandler, talk: Talk, lost_by: frozenset[str]

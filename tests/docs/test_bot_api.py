@@ -29,13 +29,13 @@ PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
 # For linedesk itself, which reads the rules of a bot and the decision of a talk.
 INTERNAL = {
     Bot: {
-        *("gathers", "has_states", "has_timer", "on_failed", "rule_in", "rules"),
+        *("gathers", "has_states", "is_async", "has_timer", "on_failed", "rule_in", "rules"),
         *("rules_for", "starts", "timers"),
         *("sends_by_itself", "timeouts", "per_member", "settings", "check_settings", "secrets"),
     },
     Talk: {
         *("about", "decision", "forgot", "gathered", "know_friend", "know_profile", "leave_state"),
-        *("document_name", "may_be_late", "raws", "timed_by"),
+        *("document_name", "is_async", "may_be_late", "raws", "read", "timed_by"),
     },
     BotTest: {"bot", "secrets", "settings"},
 }
