@@ -147,9 +147,9 @@ class Bot:
         `tries` is the total number of runs while it fails, by default HANDLER_TRIES; `backoff` are
         the seconds before each further one, of which the last repeats.
 
-        `text` (the whole text, or a pattern found in it), `mentioned` (or in a 1:1 chat),
-        `postback` (pairs in its data) and `when` (a condition of event and talk) are filters. In a
-        state the first handler whose filters hold comes before those without filters.
+        `text` (the text without mentions of the bot, or a pattern in it), `mentioned` (or in a 1:1
+        chat), `postback` (pairs in its data) and `when` (a condition of event and talk) are
+        filters. In a state the first handler whose filters hold comes before those without.
 
         With `gather`, for MessageEvent only, the handler gets a list of directly consecutive
         messages of one sender. The list ends when one of these is true:

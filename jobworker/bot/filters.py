@@ -25,7 +25,9 @@ class Filter:
     """The filters of one handler. All that are given must hold."""
 
     text: str | re.Pattern[str] | None = None
-    """The whole text of the message, apart from blanks around it, or a pattern found in it."""
+    """The whole text of the message, apart from a mention of the bot and blanks around it, or a
+    pattern found in it.
+    """
     mentioned: bool = False
     postback: str | None = None
     """Pairs that the postback's data must have, such as "action=buy"."""
@@ -76,12 +78,20 @@ def pairs(data: object) -> Mapping[str, str]:
 
 
 def _text(event: Any) -> str:
-    return str(event.message.text).strip()
+    """The text without mentions of the bot; LINE counts their places in UTF-16 units."""
+    units = str(event.message.text).encode("utf-16-le", "surrogatepass")
+    for one in sorted(_of_bot(event), key=lambda one: -one.index):
+        units = units[: 2 * one.index] + units[2 * (one.index + one.length) :]
+    return units.decode("utf-16-le", "replace").strip()
+
+
+def _of_bot(event: Any) -> list[Any]:
+    """The mentions of the bot (LINE's reference, "Text": `isSelf`)."""
+    mention = getattr(event.message, "mention", None)
+    everyone = mention.mentionees if mention is not None else ()
+    return [one for one in everyone if getattr(one, "is_self", False)]
 
 
 def _is_addressed(event: Any) -> bool:
-    """Whether the bot is mentioned (LINE's reference, "Text": `isSelf`), or the chat is 1:1."""
-    mention = getattr(event.message, "mention", None)
-    everyone = mention.mentionees if mention is not None else ()
-    is_alone = getattr(event.source, "type", None) == "user"
-    return is_alone or any(getattr(one, "is_self", False) for one in everyone)
+    """Whether the bot is mentioned, or the chat is 1:1."""
+    return getattr(event.source, "type", None) == "user" or bool(_of_bot(event))

@@ -54,6 +54,24 @@ def test_the_first_filter_that_holds_in_a_state_comes_before_handlers_without_fi
     assert [test.says("U1", text).texts[0] for text in ("予約", "3番")] == ["状態", "状態の番号"]
 
 
+@pytest.mark.parametrize("text", ["@bot 予約", "👍🏽 @bot", "@bot @bot予約", "予約 ", "@bot 3番"])
+def test_a_text_is_compared_without_the_mention_of_the_bot(text: str) -> None:
+    """LINE counts the places of mentions in UTF-16 units."""
+    bot = Bot()
+    answers(bot, "予約", MessageEvent, text="予約", mentioned=True)
+    answers(bot, "手", MessageEvent, text="👍🏽", mentioned=True)
+    answers(bot, "番号", MessageEvent, text=re.compile(r"^\d番"), mentioned=True)
+    mentionees = [
+        {"index": len(text[: one.start()].encode("utf-16-le")) // 2, "length": 4, "type": "user"}
+        for one in re.finditer("@bot", text)
+    ]
+    mention = {"mentionees": [{**one, "isSelf": True} for one in mentionees]}
+    message = {"type": "text", "text": text, "mention": mention}
+    meant = {"👍🏽 @bot": "手", "@bot 3番": "番号"}.get(text, "予約")
+    said = BotTest(bot).sends("U1", message, group="C1" if mentionees else None)
+    assert said.texts == [meant]
+
+
 def test_a_mention_is_needed_in_a_group_and_not_in_a_chat_of_two() -> None:
     bot = Bot()
     answers(bot, "はい", MessageEvent, mentioned=True)
