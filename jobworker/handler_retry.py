@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from dispatcher.conversations.mailbox import Condemned
 from jobworker import errors
-from jobworker.bot.places import is_bots
+from jobworker.bot.places import place_of_error
 from jobworker.effects import of_event
 from jobworker.record.conversations import Decision
 from linedesk.runtime.backoff import pause_seconds
@@ -117,7 +117,7 @@ def raised(
         return error.failure
     return Failure(
         what=_name(error),
-        place=_place(error),
+        place=place_of_error(error),
         traceback=masked("".join(traceback.format_exception(error))),
         lasting=has_sent or isinstance(error, errors.PermanentError),
         passing=isinstance(error, errors.TransientError),
@@ -136,12 +136,3 @@ def _name(error: BaseException) -> str:
     """The error's class, with the reason that it has for operators; never its text."""
     reason = error.reason if isinstance(error, errors.BotError | errors.GiveUp) else ""
     return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-
-
-def _place(error: BaseException) -> str:
-    """The deepest frame in the bot's own files, as file:line; never the error's text, which may
-    quote a user.
-    """
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if is_bots(one.filename)]
-    return f"{(own or frames)[-1].filename}:{(own or frames)[-1].lineno}" if frames else "-"

@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 import sysconfig
+import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,15 @@ def _plain(handler: Callable[..., object]) -> Callable[..., object]:
 def is_bots(filename: str) -> bool:
     """Whether a file is the bot's own."""
     return not NOT_THE_BOTS.search(filename)
+
+
+def place_of_error(error: BaseException) -> str:
+    """Return the deepest frame in the bot's own files, else the deepest one, as file:line; never
+    the error's text, which may quote a user.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if is_bots(one.filename)]
+    return f"{(own or frames)[-1].filename}:{(own or frames)[-1].lineno}" if frames else "-"
 
 
 def bot_place() -> str:

@@ -8,7 +8,6 @@ import inspect
 import logging
 import math
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -18,8 +17,10 @@ from linebot.v3 import WebhookHandler
 from pydantic import SecretStr
 
 from jobworker.bot.bot import Bot
-from jobworker.errors import BotError, NotRunning
+from jobworker.bot.places import place_of_error
+from linedesk.runtime.logging import masking
 from linedesk.settings.errors import SettingsError
+from linedesk.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +29,20 @@ MOVED = {f"bots.{name}": f"linedesk.bots.{name}" for name in ("parrot", "timer")
 REMOVED = ("bots.reminder", "linedesk.bots.reminder")
 
 
-def load_bot(spec: str) -> Bot:
+def load(settings: Settings) -> tuple[Bot, Mapping[str, Any], Mapping[str, str]]:
+    """The bot that BOT names, its settings and its secrets. Raises SettingsError."""
+    bot = load_bot(settings.bot, masked=masking(settings.secret_values))
+    given = read_bot_settings(bot, settings.bot_settings)
+    return bot, given, read_bot_secrets(bot, settings.bot_secrets)
+
+
+def load_bot(spec: str, *, masked: Callable[[str], str] = str) -> Bot:
     """Import `module:name` from the installed packages, then from the working directory.
 
     This order keeps a bot's console.py or queue.py from replacing our modules. Raises SettingsError
     if the module or the name is missing, the import fails, the object is not a Bot or
-    WebhookHandler, or a WebhookHandler's modules would call LINE past the gate.
+    WebhookHandler, or a WebhookHandler's modules would call LINE past the gate. `masked` removes
+    secrets from the text of an import's error.
     """
     module_name, _, name = spec.partition(":")
     folder = Path.cwd()
@@ -43,14 +52,19 @@ def load_bot(spec: str) -> Bot:
     try:
         module = _imported(module_name)
     except (Exception, SystemExit) as error:  # an import runs the bot's code
-        words = f"BOT names the module {module_name!r}: {_told(error)}"
+        words = f"BOT names the module {module_name!r}: {masked(_told(error))}"
         raise SettingsError([f"{words}{_hint(module_name, folder)}"]) from error
     bot = getattr(module, name, None)
     if isinstance(bot, WebhookHandler):
         return _sdk_bot(bot, module, before)
+    if bot is None:
+        kinds = (Bot, WebhookHandler)
+        names = [one for one, value in vars(module).items() if isinstance(value, kinds)]
+        has = f"it has {', '.join(names) or 'no bot'}{_hint(module_name, folder)}"
+        raise SettingsError([f"BOT is {spec}: {module_name} has no {name}; {has}"])
     if not isinstance(bot, Bot):
         # The name includes the module: line-bot-sdk 2 also has a WebhookHandler.
-        found = "nothing" if bot is None else f"a {type(bot).__module__}.{type(bot).__name__}"
+        found = f"a {type(bot).__module__}.{type(bot).__name__}"
         raise SettingsError(
             [
                 f"BOT must name a linedesk.Bot or a linebot.v3.WebhookHandler, and {spec} is "
@@ -128,20 +142,13 @@ def _hint(module_name: str, folder: Path) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """The error with its file and line.
-
-    It includes Python's messages for failed imports and syntax errors, and ours. It omits the
-    messages of other errors, which may hold a secret.
-    """
-    words = f": {error.msg}" if isinstance(error, (ImportError, SyntaxError)) else ""
-    if isinstance(error, (NotRunning, BotError)):
-        words = f": {error}"
+    """The error with its text and its place in the bot's files."""
+    place, words = place_of_error(error), str(error)
     if isinstance(error, SyntaxError):
-        return f"{type(error).__name__}{words} at {error.filename}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if "importlib" not in one.filename and one.name == "<module>"]
-    place = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
-    return f"{type(error).__name__}{words}{place}"
+        place, words = f"{error.filename}:{error.lineno}", error.msg
+    told = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    # Of a missing module that BOT itself names, only Python's own files are known.
+    return told if place.startswith("<frozen ") else f"{told} at {place}"
 
 
 def read_bot_settings(bot: Bot, given: Mapping[str, str]) -> Mapping[str, Any]:

@@ -66,7 +66,7 @@ class ManagedProcess:
             stdout=output,
             stderr=output,
         )
-        log.info("started process=%s pid=%d", self.program.name, self._process.pid)
+        log.debug("started process=%s pid=%d", self.program.name, self._process.pid)
 
     def look(self) -> int | None:
         """Restart the program if it is due; returns the exit status if a restart cannot fix it."""

@@ -1,7 +1,8 @@
 """How every process logs: one line per record on stderr, in UTC, in UTF-8, without secrets.
 
 A record cannot add lines or send control characters to the terminal. A traceback follows below its
-record; its lines are indented and cannot look like records.
+record; its lines are indented and cannot look like records. The traceback of a bot's handler, which
+may quote a user, is `below` in its record, and is shown only on request.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TextIO
 
 from linedesk.runtime import PACKAGES
 from linedesk.runtime.language import DEFAULT, speaking
+from linedesk.runtime.service_manager import STARTED_BY_VARIABLE, UP
 
 MASK = "***"
 
@@ -32,18 +34,23 @@ _COLOURS = {
 class LineFormatter(logging.Formatter):
     """`<UTC time> <LEVEL> <package> <message>`; masks the secrets in its output."""
 
-    def __init__(self, *, secrets: Iterable[str] = (), coloured: bool = False) -> None:
+    def __init__(
+        self, *, secrets: Iterable[str] = (), coloured: bool = False, handlers: bool = False
+    ) -> None:
         super().__init__()
         self._masked = masking(secrets)
         self._coloured = coloured
+        self._shows_handlers = handlers
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of one record with its traceback, in English whatever the context speaks."""
         with speaking(DEFAULT):
             message = _one_line(record.getMessage())
             line = f"{_utc(record)} {self._level(record)} {_source(record.name)} {message}"
-            below = self.formatException(record.exc_info).split("\n") if record.exc_info else []
-            lines = [line, *(f"  | {_one_line(part)}" for part in below)]
+            below = getattr(record, "below", "") if self._shows_handlers else ""
+            if record.exc_info:
+                below = self.formatException(record.exc_info)
+            lines = [line, *(f"  | {_one_line(part)}" for part in below.splitlines())]
         return self._masked("\n".join(lines))
 
     def _level(self, record: logging.LogRecord) -> str:
@@ -66,16 +73,25 @@ def configure_logging(
 
     `verbose`, or the level debug, enables debug records of our packages and of those in `own` (the
     operator's bot). The libraries stay at info: pymongo's debug records contain whole documents.
+    It also shows uvicorn's lines, and the tracebacks of handlers, as `linedesk up` does.
     """
     target = _utf8(stream or sys.stderr)
     handler = logging.StreamHandler(target)
+    environ = environ or {}
     handler.setFormatter(
-        LineFormatter(secrets=secrets, coloured=_wants_colours(target, environ or {}))
+        LineFormatter(
+            secrets=secrets,
+            coloured=_wants_colours(target, environ),
+            handlers=verbose or environ.get(STARTED_BY_VARIABLE) == UP,
+        )
     )
     of_libraries = max(logging.INFO, logging.getLevelNamesMapping()[level.upper()])
     logging.basicConfig(handlers=[handler], level=of_libraries, force=True)
     for name in {*PACKAGES, *own}:
         logging.getLogger(name).setLevel(logging.DEBUG if verbose else level.upper())
+    logging.getLogger("uvicorn").setLevel(
+        of_libraries if verbose else max(of_libraries, logging.WARNING)
+    )
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         # The handlers that the library gave its logger would log everything twice.
         logger = logging.getLogger(name)
