@@ -61,7 +61,7 @@ def load_bot(spec: str, *, masked: Callable[[str], str] = str) -> Bot:
         kinds = (Bot, WebhookHandler)
         names = [one for one, value in vars(module).items() if isinstance(value, kinds)]
         has = f"it has {', '.join(names) or 'no bot'}{_hint(module_name, folder)}"
-        raise SettingsError([f"BOT is {spec}: {module_name} has no {name}; {has}"])
+        raise SettingsError([f"BOT: {module_name} has no {name}; {has}"])
     if not isinstance(bot, Bot):
         # The name includes the module: line-bot-sdk 2 also has a WebhookHandler.
         found = f"a {type(bot).__module__}.{type(bot).__name__}"
