@@ -282,13 +282,13 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 @option(
     "--reload",
     is_flag=True,
-    help="Replace the bot when one of its .py files in this folder changes. No message is lost.",
+    help="Replace the bot after an edit of a .py file in this folder.",
 )
 def up(config_path: Path | None, verbose: bool, reload: bool) -> int:
     """Run front desk, dispatcher and a worker together; restart any that ends.
 
     With MONGODB_URI=embedded the command also runs a private mongod and keeps its data. It prints
-    the addresses of webhook and simulator, then the log of all processes.
+    the addresses of webhook and simulator, then the log.
     """
     from linedesk.launch.up import run_all
     from linedesk.settings.settings import load_settings
