@@ -41,8 +41,7 @@ def load_bot(spec: str, *, masked: Callable[[str], str] = str) -> Bot:
 
     This order keeps a bot's console.py or queue.py from replacing our modules. Raises SettingsError
     if the module or the name is missing, the import fails, the object is not a Bot or
-    WebhookHandler, or a WebhookHandler's modules would call LINE past the gate. `masked` removes
-    secrets from the text of an import's error.
+    WebhookHandler, or a WebhookHandler's modules would call LINE past the gate.
     """
     module_name, _, name = spec.partition(":")
     folder = Path.cwd()
@@ -58,10 +57,9 @@ def load_bot(spec: str, *, masked: Callable[[str], str] = str) -> Bot:
     if isinstance(bot, WebhookHandler):
         return _sdk_bot(bot, module, before)
     if bot is None:
-        kinds = (Bot, WebhookHandler)
-        names = [one for one, value in vars(module).items() if isinstance(value, kinds)]
-        has = f"it has {', '.join(names) or 'no bot'}{_hint(module_name, folder)}"
-        raise SettingsError([f"BOT: {module_name} has no {name}; {has}"])
+        own = [key for key, one in vars(module).items() if isinstance(one, Bot | WebhookHandler)]
+        has = f"{module_name} has no {name}; it has {', '.join(own) or 'no bot'}"
+        raise SettingsError([f"BOT: {has}{_hint(module_name, folder)}"])
     if not isinstance(bot, Bot):
         # The name includes the module: line-bot-sdk 2 also has a WebhookHandler.
         found = f"a {type(bot).__module__}.{type(bot).__name__}"

@@ -14,12 +14,15 @@ from frontdesk.process import SpoolAt, serve
 from frontdesk.server import Address
 from linedesk.launch.metrics_server import serve_metrics
 from linedesk.launch.systemd import service_from, sockets_from
+from linedesk.runtime.service_manager import UP, started_by
 from linedesk.settings.settings import Settings, require, require_server
 
 
 def run_frontdesk(settings: Settings, *, share_port: bool) -> int:
     """Serve webhooks until a signal; returns the exit code. Raises SettingsError, CannotListen."""
     registry = CollectorRegistry()
+    # No other process serves its clients after a stop, and the bot's author waits for the end.
+    is_of_up = started_by(os.environ, parent=os.getppid()) == UP
     service, inherited = service_from(os.environ), _sockets()
     require(settings, "line_channel_secret")
     require_server(settings)
@@ -47,8 +50,9 @@ def run_frontdesk(settings: Settings, *, share_port: bool) -> int:
             service=service,
             inherited=inherited,
             registry=registry,
+            lingers=not is_of_up,
         )
-    if inherited:
+    if inherited or is_of_up:
         # Clients already wait for the next process, and closing the driver alone takes 0.5 s.
         logging.shutdown()
         os._exit(code)

@@ -279,11 +279,7 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 @linedesk.command(cls=Command)
 @config_option
 @verbose_option
-@option(
-    "--reload",
-    is_flag=True,
-    help="Replace the bot after an edit of a .py file in this folder.",
-)
+@option("--reload", is_flag=True, help="Replace the bot after an edit of its .py files.")
 def up(config_path: Path | None, verbose: bool, reload: bool) -> int:
     """Run front desk, dispatcher and a worker together; restart any that ends.
 

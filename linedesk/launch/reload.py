@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import signal
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from linedesk.runtime.exit_codes import Exit
 from linedesk.setup import children
 
 log = logging.getLogger(__name__)
@@ -29,12 +29,9 @@ def reloading(environ: MutableMapping[str, str]) -> Iterator[None]:
     """
     before = _forked_at_edits(Path.cwd()) if environ.pop(RELOAD_VARIABLE, "") else 0
     yield
-    if before:
-        with suppress(ProcessLookupError):
-            process = os.pidfd_open(before)
-            signal.pidfd_send_signal(process, signal.SIGTERM)
-            select.select([process], [], [])
-            os.close(process)
+    with suppress(ProcessLookupError):
+        if before:
+            os.kill(before, signal.SIGTERM)
 
 
 def _forked_at_edits(folder: Path) -> int:
@@ -42,10 +39,10 @@ def _forked_at_edits(folder: Path) -> int:
     # Python takes the compiled code of a file for that of an edit in the same second.
     sys.dont_write_bytecode = True
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    parent, seen, is_stopping = os.getpid(), None, False
+    parent, seen = os.getpid(), None
     running = successor = 0
     while True:
-        if not (successor or is_stopping) and (files := python_files(folder)) != seen:
+        if not successor and (files := python_files(folder)) != seen:
             seen, successor = files, os.fork()
             if not successor:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -55,19 +52,19 @@ def _forked_at_edits(folder: Path) -> int:
                 running, successor = successor, 0
         came = signal.sigtimedwait(SIGNALS, LOOK_SECONDS)
         if came is not None and came.si_signo != signal.SIGCHLD:
-            is_stopping = True
-            for child in filter(None, (running, successor)):
-                os.kill(child, came.si_signo)
+            for child in filter(None, (successor, running)):
+                os.kill(child, signal.SIGTERM)
+                status = os.waitpid(child, 0)[1]
+            os._exit(max(Exit.OK, os.waitstatus_to_exitcode(status)))
         ended, status = os.waitpid(-1, os.WNOHANG)
         code = os.waitstatus_to_exitcode(status)
         if ended == running:
             if not successor:
-                os._exit(code if code >= 0 else 128 - code)
+                os._exit(Exit.KILLED if code < 0 else code)
             running, successor = successor, 0
         elif ended:
             successor = 0
-            if not is_stopping:
-                log.error("not reloaded, the bot runs as before the edit exit=%d", code)
+            log.error("not reloaded, the bot runs as before the edit exit=%d", code)
 
 
 def python_files(folder: Path) -> dict[Path, int]:

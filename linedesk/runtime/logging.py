@@ -1,8 +1,8 @@
 """How every process logs: one line per record on stderr, in UTC, in UTF-8, without secrets.
 
 A record cannot add lines or send control characters to the terminal. A traceback follows below its
-record; its lines are indented and cannot look like records. The traceback of a bot's handler, which
-may quote a user, is `below` in its record, and is shown only on request.
+record; its lines are indented and cannot look like records. That of a handler may quote a user: it
+is `below` in its record, and is shown only with -v and by `linedesk up`.
 """
 
 from __future__ import annotations
@@ -34,20 +34,19 @@ _COLOURS = {
 class LineFormatter(logging.Formatter):
     """`<UTC time> <LEVEL> <package> <message>`; masks the secrets in its output."""
 
-    def __init__(
-        self, *, secrets: Iterable[str] = (), coloured: bool = False, handlers: bool = False
-    ) -> None:
+    shows_handlers = False
+
+    def __init__(self, *, secrets: Iterable[str] = (), coloured: bool = False) -> None:
         super().__init__()
         self._masked = masking(secrets)
         self._coloured = coloured
-        self._shows_handlers = handlers
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of one record with its traceback, in English whatever the context speaks."""
         with speaking(DEFAULT):
             message = _one_line(record.getMessage())
             line = f"{_utc(record)} {self._level(record)} {_source(record.name)} {message}"
-            below = getattr(record, "below", "") if self._shows_handlers else ""
+            below = getattr(record, "below", "") if self.shows_handlers else ""
             if record.exc_info:
                 below = self.formatException(record.exc_info)
             lines = [line, *(f"  | {_one_line(part)}" for part in below.splitlines())]
@@ -73,25 +72,20 @@ def configure_logging(
 
     `verbose`, or the level debug, enables debug records of our packages and of those in `own` (the
     operator's bot). The libraries stay at info: pymongo's debug records contain whole documents.
-    It also shows uvicorn's lines, and the tracebacks of handlers, as `linedesk up` does.
+    `verbose` also shows uvicorn's lines.
     """
     target = _utf8(stream or sys.stderr)
     handler = logging.StreamHandler(target)
     environ = environ or {}
-    handler.setFormatter(
-        LineFormatter(
-            secrets=secrets,
-            coloured=_wants_colours(target, environ),
-            handlers=verbose or environ.get(STARTED_BY_VARIABLE) == UP,
-        )
-    )
+    formatter = LineFormatter(secrets=secrets, coloured=_wants_colours(target, environ))
+    formatter.shows_handlers = verbose or environ.get(STARTED_BY_VARIABLE) == UP
+    handler.setFormatter(formatter)
     of_libraries = max(logging.INFO, logging.getLevelNamesMapping()[level.upper()])
     logging.basicConfig(handlers=[handler], level=of_libraries, force=True)
     for name in {*PACKAGES, *own}:
         logging.getLogger(name).setLevel(logging.DEBUG if verbose else level.upper())
-    logging.getLogger("uvicorn").setLevel(
-        of_libraries if verbose else max(of_libraries, logging.WARNING)
-    )
+    of_uvicorn = logging.INFO if verbose else logging.WARNING
+    logging.getLogger("uvicorn").setLevel(max(of_uvicorn, of_libraries))
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         # The handlers that the library gave its logger would log everything twice.
         logger = logging.getLogger(name)
