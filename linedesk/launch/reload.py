@@ -71,9 +71,7 @@ def python_files(folder: Path) -> dict[Path, int]:
     """The Python files below the folder, each with its time in nanoseconds."""
     found = {}
     for place, folders, names in os.walk(folder):
-        if "pyvenv.cfg" in names:
-            folders.clear()
-        folders[:] = [one for one in folders if not one.startswith(".")]
+        folders[:] = [] if "pyvenv.cfg" in names else [one for one in folders if one[0] != "."]
         for path in (Path(place, name) for name in names if name.endswith(".py")):
             with suppress(FileNotFoundError):
                 found[path] = path.stat().st_mtime_ns

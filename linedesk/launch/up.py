@@ -25,9 +25,7 @@ DISPATCHER_MARGIN_SECONDS = 15.0
 WORKER_MARGIN_SECONDS = 20.0
 
 
-def run_all(
-    settings: Settings, *, config_path: Path | None, verbose: bool, reload: bool = False
-) -> int:
+def run_all(settings: Settings, *, config_path: Path | None, verbose: bool, reload: bool) -> int:
     """Run all processes until SIGTERM or SIGINT. Returns the exit code.
 
     The bot is imported first: nothing starts if that fails. With `reload` an edit replaces it.
@@ -53,8 +51,7 @@ def run_all(
         programs = room_programs(settings, config_path=config_path, verbose=verbose)
         # A bot's output appears at once, and advice to operators names this command.
         environ = {**os.environ, "PYTHONUNBUFFERED": "1", STARTED_BY_VARIABLE: UP}
-        if reload:
-            environ[RELOAD_VARIABLE] = "1"
+        environ |= {RELOAD_VARIABLE: "1"} if reload else {}
         # A child must not report its readiness to systemd as that of this process.
         environ.pop("NOTIFY_SOCKET", None)
         if settings.mongodb_uri == EMBEDDED:
