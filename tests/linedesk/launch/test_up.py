@@ -199,7 +199,7 @@ def test_an_edit_replaces_the_bot_and_loses_no_message(
         chat.goes_on_until(lambda: chat.answers_begin_with("four"))
         eventually(chat.is_answered)
         assert [one.split()[1] for one in chat.answers()] == [str(n) for n in range(chat.sent)]
-        left = children_of(up.process.pid)
+        left = [one for pid in children_of(up.process.pid) for one in (pid, *children_of(pid))]
         assert up.stop(signal.SIGINT) == 0
         assert not any(is_alive(pid) for pid in left)
 
