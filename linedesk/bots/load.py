@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 
 # Older settings name the shipped bots by the first of each pair.
 MOVED = {f"bots.{name}": f"linedesk.bots.{name}" for name in ("parrot", "timer")}
-REMOVED = ("bots.reminder", "linedesk.bots.reminder")
 
 
 def load(settings: Settings) -> tuple[Bot, Mapping[str, Any], Mapping[str, str]]:
@@ -125,12 +124,7 @@ def _name_of(function: Any) -> str:
 
 
 def _hint(module_name: str, folder: Path) -> str:
-    """For a bot that went, or another module that precedes the one in this folder: what to do."""
-    if module_name in REMOVED:
-        return (
-            ": it was removed; copy reminder.py and daytime.py of the release before into the "
-            "bot's folder, and set BOT=reminder:bot"
-        )
+    """For another module that precedes the one in this folder: what to do."""
     name = module_name.partition(".")[0]
     own = [path for path in (folder / f"{name}.py", folder / name) if path.exists()]
     file = getattr(sys.modules.get(name), "__file__", None)

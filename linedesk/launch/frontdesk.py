@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 
@@ -21,8 +20,6 @@ from linedesk.settings.settings import Settings, require, require_server
 def run_frontdesk(settings: Settings, *, share_port: bool) -> int:
     """Serve webhooks until a signal; returns the exit code. Raises SettingsError, CannotListen."""
     registry = CollectorRegistry()
-    # No other process serves its clients after a stop, and the bot's author waits for the end.
-    is_of_up = started_by(os.environ, parent=os.getppid()) == UP
     service, inherited = service_from(os.environ), _sockets()
     require(settings, "line_channel_secret")
     require_server(settings)
@@ -41,7 +38,7 @@ def run_frontdesk(settings: Settings, *, share_port: bool) -> int:
         tls_key=settings.frontdesk_tls_key,
     )
     with serve_metrics(registry, settings.metrics_host, settings.frontdesk_metrics_port):
-        code = serve(
+        return serve(
             desk,
             address,
             mongodb_uri=settings.mongodb_uri,
@@ -50,13 +47,9 @@ def run_frontdesk(settings: Settings, *, share_port: bool) -> int:
             service=service,
             inherited=inherited,
             registry=registry,
-            lingers=not is_of_up,
+            # Behind that of `linedesk up` no other one serves its clients.
+            lingers=started_by(os.environ, parent=os.getppid()) != UP,
         )
-    if inherited or is_of_up:
-        # Clients already wait for the next process, and closing the driver alone takes 0.5 s.
-        logging.shutdown()
-        os._exit(code)
-    return code
 
 
 def _sockets() -> list[socket.socket]:

@@ -129,7 +129,7 @@ def _bot(settings: Settings, command: str | None) -> PythonBot | ProgramBot:
             )
         except WrongProgram as error:
             raise SettingsError([f"--command: the program {error}"]) from error
-    bot, bot_settings, bot_secrets = load(settings)
+    bot, bot_settings, secrets = load(settings)
     if bot.sends_by_itself:
         raise SettingsError(
             [
@@ -137,10 +137,5 @@ def _bot(settings: Settings, command: str | None) -> PythonBot | ProgramBot:
                 "the dispatcher only (DISPATCHER_WORKERS=local), not in a worker process"
             ]
         )
-    return PythonBot(
-        bot,
-        settings=bot_settings,
-        secrets=bot_secrets,
-        masked=masked,
-        check=SEND_CHECKS[settings.send_check],
-    )
+    check = SEND_CHECKS[settings.send_check]
+    return PythonBot(bot, settings=bot_settings, secrets=secrets, masked=masked, check=check)

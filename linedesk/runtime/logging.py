@@ -76,9 +76,8 @@ def configure_logging(
     """
     target = _utf8(stream or sys.stderr)
     handler = logging.StreamHandler(target)
-    environ = environ or {}
-    formatter = LineFormatter(secrets=secrets, coloured=_wants_colours(target, environ))
-    formatter.shows_handlers = verbose or environ.get(STARTED_BY_VARIABLE) == UP
+    formatter = LineFormatter(secrets=secrets, coloured=_wants_colours(target, environ or {}))
+    formatter.shows_handlers = verbose or (environ or {}).get(STARTED_BY_VARIABLE) == UP
     handler.setFormatter(formatter)
     of_libraries = max(logging.INFO, logging.getLevelNamesMapping()[level.upper()])
     logging.basicConfig(handlers=[handler], level=of_libraries, force=True)

@@ -280,7 +280,8 @@ def test_embedded_prepares_a_mongod_keeps_it_running_and_keeps_its_data(
         assert client.line_bot.progress.find_one({"_id": "kept"})
         newer = {"$set": {"schema": SCHEMA + 1}}
         client.line_bot.progress.update_one({"_id": "dispatcher"}, newer)
-    assert second.stop() == 0
+    # Its mongod may end a moment later. The next one waits for it.
+    assert second.stop(signal.SIGINT) == 0
 
     # Before it changes anything, and without a restart that would change nothing.
     third = start(environ)
@@ -304,7 +305,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KeptMongod
     )
     kept.note(settings.model_copy(update={"mongodb_database": "of_up"}))
     yield kept
-    kept._lock.close()
+    kept.lock.close()
 
 
 def test_where_no_server_is_set_a_command_takes_what_up_runs_with(kept: KeptMongod) -> None:
@@ -326,7 +327,7 @@ def test_nothing_secret_is_written_down(kept: KeptMongod, tmp_path: Path) -> Non
 
 
 def test_without_an_up_settings_stay_as_they_are(kept: KeptMongod) -> None:
-    kept._lock.close()
+    kept.lock.close()
     given = load_settings({})
     assert beside_up(given) is given
 
@@ -355,12 +356,12 @@ def test_an_up_starts_although_a_command_looks_at_its_lock(
     folder = tmp_path / "linedesk" / "mongod"
     with pytest.raises(DataInUse):
         KeptMongod(folder)
-    kept._lock.close()
+    kept.lock.close()
     with (folder / "lock").open() as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
         done = threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
         done.start()
-        KeptMongod(folder)._lock.close()
+        KeptMongod(folder).lock.close()
         done.join()
         assert looking.read() == "", "what the one before noted"
 
