@@ -47,9 +47,7 @@ def is_bots(filename: str) -> bool:
 
 
 def place_of_error(error: BaseException) -> str:
-    """Return the deepest frame in the bot's own files, else the deepest one, as file:line; never
-    the error's text, which may quote a user.
-    """
+    """Return the deepest frame in the bot's own files, else the deepest one, as file:line."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [one for one in frames if is_bots(one.filename)]
     return f"{(own or frames)[-1].filename}:{(own or frames)[-1].lineno}" if frames else "-"

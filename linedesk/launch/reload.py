@@ -15,7 +15,6 @@ from linedesk.setup import children
 
 log = logging.getLogger(__name__)
 
-# Set by `linedesk up` for its children.
 RELOAD_VARIABLE = "LINEDESK_RELOAD"
 LOOK_SECONDS = 0.3
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
@@ -39,8 +38,7 @@ def _forked_at_edits(folder: Path) -> int:
     # Python takes the compiled code of a file for that of an edit in the same second.
     sys.dont_write_bytecode = True
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    parent, seen = os.getpid(), None
-    running = successor = 0
+    parent, seen, running, successor = os.getpid(), None, 0, 0
     while True:
         if not successor and (files := python_files(folder)) != seen:
             seen, successor = files, os.fork()

@@ -36,13 +36,14 @@ class Program:
     """One process to keep running; `stop_seconds` is its time limit for a clean exit.
 
     One that holds `locks` has its own log, and its output is dropped. After Ctrl-C it ends, and
-    gives the locks up, behind this process.
+    gives the locks up, behind this process. `running` is its process if it was started before.
     """
 
     name: str
     command: Sequence[str]
     stop_seconds: float
     locks: Sequence[int] = ()
+    running: subprocess.Popen[bytes] | None = None
 
 
 class ManagedProcess:
@@ -51,7 +52,7 @@ class ManagedProcess:
     def __init__(self, program: Program, environ: Mapping[str, str]) -> None:
         self.program = program
         self._environ = environ
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = program.running
         self._started_at = 0.0
         self._start_again_at = 0.0
         self._failures = 0
@@ -144,7 +145,8 @@ class Supervisor:
         """
         try:
             for managed in reversed(self._managed):
-                managed.start()
+                if managed.ended():
+                    managed.start()
             return self._keep()
         finally:
             self._kill_all()

@@ -57,8 +57,8 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool, relo
         if settings.mongodb_uri == EMBEDDED:
             mongod = KeptMongod(state_dir())
             mongod.prepare(settings.mongodb_database, audit_days=settings.audit_days)
-            lock = mongod.lock.fileno()
-            programs.append(Program("mongod", mongod.command(), STOP_SECONDS, locks=[lock]))
+            command, locks = mongod.command(), mongod.locks
+            programs.append(Program("mongod", command, STOP_SECONDS, locks, mongod.process))
             used: dict[str, object] = {"mongodb_uri": mongod.uri}
             if "spool_path" not in settings.model_fields_set:
                 # Beside the data: a small server has no folder for the service.

@@ -72,7 +72,6 @@ def configure_logging(
 
     `verbose`, or the level debug, enables debug records of our packages and of those in `own` (the
     operator's bot). The libraries stay at info: pymongo's debug records contain whole documents.
-    `verbose` also shows uvicorn's lines.
     """
     target = _utf8(stream or sys.stderr)
     handler = logging.StreamHandler(target)

@@ -16,8 +16,7 @@ from linedesk.setup.private_mongod import EmbeddedMongod, free_port, state_dir
 from linedesk.store.client import connect
 from linedesk.store.collections import require_schema
 
-# A command that checks whether an `up` runs holds the lock for a moment, and the mongod of the one
-# before until it has ended.
+# A command holds the lock for a moment, and the mongod of the `up` before until its end.
 LOCK_SECONDS = 3.0
 # Settings that commands do not take over from an `up`: secrets, and those that may contain some.
 NOT_NOTED = {*CREDENTIALS, "bot_settings"} - {"mongodb_uri"}
@@ -29,10 +28,12 @@ class KeptMongod(EmbeddedMongod):
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir, port=_kept_port(data_dir))
         self.lock = _locked(data_dir)
+        self.locks = (self.lock.fileno(),)
 
     def prepare(self, database: str, *, audit_days: int) -> None:
-        """Start it once to create the collections, as `linedesk init` does. Raises OtherSchema."""
-        with self, connect(self.uri, app_name="linedesk-init") as client:
+        """Start it, and create the collections as `linedesk init` does. Raises OtherSchema."""
+        self.start()
+        with connect(self.uri, app_name="linedesk-init") as client:
             require_schema(client[database])
             create_collections(client[database])
             set_audit_age(client[database], days=audit_days)
