@@ -218,7 +218,8 @@ class Dispatcher:
                 log.info("standby: %s holds the lease", self._lease.held_by)
                 self._report.standby(doing)
             self._pause(STANDBY_SECONDS)
-        log.info("lease acquired epoch=%d", self._lease.epoch)
+        level = logging.DEBUG if state == STARTING else logging.INFO
+        log.log(level, "lease acquired epoch=%d", self._lease.epoch)
 
     def _take_over(self) -> None:
         """Take over, progress first: that sets the epoch, so a predecessor is refused."""

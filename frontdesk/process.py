@@ -66,6 +66,7 @@ def serve(
     service: ServiceManager | None = None,
     inherited: Sequence[socket.socket] = (),
     registry: CollectorRegistry | None = None,
+    lingers: bool = True,
 ) -> int:
     """Take webhooks until SIGTERM or SIGINT; returns the exit code. Belongs to the main thread.
 
@@ -100,6 +101,7 @@ def serve(
             figures=figures,
             service=service,
             hanging=lambda: store.hanging or guard.stalled(),
+            lingers=lingers,
         )
         row = StatusRow(
             client[database][STATUS],

@@ -71,8 +71,10 @@ class FrontdeskServer(uvicorn.Server):
         figures: FrontdeskMetrics,
         service: ServiceManager,
         hanging: Callable[[], str | None],
+        lingers: bool = True,
     ) -> None:
         super().__init__(config)
+        self._lingers = lingers
         figures.set("connections", lambda: len(self._connections))
         self._store = store
         self._tls = tls
@@ -128,7 +130,8 @@ class FrontdeskServer(uvicorn.Server):
         self._words = f"stopping · {self._status()}"
         self._service.stopping(self._words, seconds=STOP_SECONDS)
         log.info("stopping connections=%d", len(connections))
-        await self._linger()
+        if self._lingers:
+            await self._linger()
         for server in self.servers:
             server.close()
         await self._see_off()

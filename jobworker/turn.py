@@ -204,6 +204,7 @@ class Turns:
             log.error(
                 "handler failed, given up event_id=%s attempts=%d error=%s at=%s lasting=%s",
                 *(name, memo.failures, what, place, failure.lasting),
+                extra={"below": failure.traceback},
             )
             memo.given_up = failure.give_up(attempts=memo.failures, first_at=first_at)
             return memo.given_up
@@ -215,6 +216,7 @@ class Turns:
         log.warning(
             "handler failed, trying again event_id=%s attempt=%d seconds=%.1f error=%s at=%s",
             *(name, memo.failures, pause, what, place),
+            extra={"below": failure.traceback},
         )
         return Wait.because(Why.HANDLER_FAILED, pause, failures=memo.failures)
 
@@ -231,6 +233,7 @@ class Turns:
         log.error(
             "the handler of given up events failed event_id=%s error=%s at=%s",
             *(name_of(job.document), failure.what, failure.place),
+            extra={"below": failure.traceback},
         )
 
 

@@ -223,7 +223,7 @@ class FeedReader(BackgroundThread):
         # One step under the pool's lock: documents that finish during the scan must not look new to
         # it.
         after = self._pool.begin_scan()
-        log.info("scanning recvq after=%s", after)
+        log.debug("scanning recvq after=%s", after)
         try:
             start = self._rescan.scan(after, self._take, self._is_over)
         except WrongCollection:

@@ -112,7 +112,7 @@ class Outbox:
     def _load(self, ids: Sequence[str]) -> None:
         """Load the first of them, and have the others loaded."""
         if not ids:
-            log.info("outboxes loaded effects=%d", len(self.boxes))
+            log.debug("outboxes loaded effects=%d", len(self.boxes))
             return
         self._read(ids[:LOADED_AT_ONCE])
         others = ids[LOADED_AT_ONCE:]

@@ -18,17 +18,25 @@ from linebot.v3 import WebhookHandler
 from pydantic import SecretStr
 
 from jobworker.bot.bot import Bot
-from jobworker.errors import BotError, NotRunning
+from jobworker.bot.places import deepest
+from linedesk.runtime.logging import masking
 from linedesk.settings.errors import SettingsError
+from linedesk.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 
 # Older settings name the shipped bots by the first of each pair.
 MOVED = {f"bots.{name}": f"linedesk.bots.{name}" for name in ("parrot", "timer")}
-REMOVED = ("bots.reminder", "linedesk.bots.reminder")
 
 
-def load_bot(spec: str) -> Bot:
+def load(settings: Settings) -> tuple[Bot, Mapping[str, Any], Mapping[str, str]]:
+    """The bot that BOT names, its settings and its secrets. Raises SettingsError."""
+    bot = load_bot(settings.bot, masked=masking(settings.secret_values))
+    given = read_bot_settings(bot, settings.bot_settings)
+    return bot, given, read_bot_secrets(bot, settings.bot_secrets)
+
+
+def load_bot(spec: str, *, masked: Callable[[str], str] = str) -> Bot:
     """Import `module:name` from the installed packages, then from the working directory.
 
     This order keeps a bot's console.py or queue.py from replacing our modules. Raises SettingsError
@@ -43,14 +51,18 @@ def load_bot(spec: str) -> Bot:
     try:
         module = _imported(module_name)
     except (Exception, SystemExit) as error:  # an import runs the bot's code
-        words = f"BOT names the module {module_name!r}: {_told(error)}"
+        words = f"BOT names the module {module_name!r}: {masked(_told(error))}"
         raise SettingsError([f"{words}{_hint(module_name, folder)}"]) from error
     bot = getattr(module, name, None)
     if isinstance(bot, WebhookHandler):
         return _sdk_bot(bot, module, before)
+    if bot is None:
+        own = [key for key, one in vars(module).items() if isinstance(one, Bot | WebhookHandler)]
+        has = f"{module_name} has no {name}; it has {', '.join(own) or 'no bot'}"
+        raise SettingsError([f"BOT: {has}{_hint(module_name, folder)}"])
     if not isinstance(bot, Bot):
         # The name includes the module: line-bot-sdk 2 also has a WebhookHandler.
-        found = "nothing" if bot is None else f"a {type(bot).__module__}.{type(bot).__name__}"
+        found = f"a {type(bot).__module__}.{type(bot).__name__}"
         raise SettingsError(
             [
                 f"BOT must name a linedesk.Bot or a linebot.v3.WebhookHandler, and {spec} is "
@@ -113,12 +125,7 @@ def _name_of(function: Any) -> str:
 
 
 def _hint(module_name: str, folder: Path) -> str:
-    """For a bot that went, or another module that precedes the one in this folder: what to do."""
-    if module_name in REMOVED:
-        return (
-            ": it was removed; copy reminder.py and daytime.py of the release before into the "
-            "bot's folder, and set BOT=reminder:bot"
-        )
+    """For another module that precedes the one in this folder: what to do."""
     name = module_name.partition(".")[0]
     own = [path for path in (folder / f"{name}.py", folder / name) if path.exists()]
     file = getattr(sys.modules.get(name), "__file__", None)
@@ -128,20 +135,13 @@ def _hint(module_name: str, folder: Path) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """The error with its file and line.
-
-    It includes Python's messages for failed imports and syntax errors, and ours. It omits the
-    messages of other errors, which may hold a secret.
-    """
-    words = f": {error.msg}" if isinstance(error, (ImportError, SyntaxError)) else ""
-    if isinstance(error, (NotRunning, BotError)):
-        words = f": {error}"
+    """The error with its text and its place in the bot's files."""
+    place, words = deepest(traceback.extract_tb(error.__traceback__)), str(error)
     if isinstance(error, SyntaxError):
-        return f"{type(error).__name__}{words} at {error.filename}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if "importlib" not in one.filename and one.name == "<module>"]
-    place = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
-    return f"{type(error).__name__}{words}{place}"
+        place, words = f"{error.filename}:{error.lineno}", error.msg
+    told = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    # Of a missing module that BOT itself names, only Python's own files are known.
+    return told if place.startswith("<frozen ") else f"{told} at {place}"
 
 
 def read_bot_settings(bot: Bot, given: Mapping[str, str]) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -28,14 +29,14 @@ from jobworker.remote.leader import Workers
 from jobworker.sending.button import SlowAnswers
 from jobworker.sending.conversation_outbox import SendLimits
 from jobworker.sending.verdict import ReplyUnknown
-from linedesk.bots.load import load_bot, read_bot_secrets, read_bot_settings
+from linedesk.bots.load import load
 from linedesk.launch.metrics_server import serve_metrics
+from linedesk.launch.reload import reloading
 from linedesk.launch.sim_clock import SimClock
 from linedesk.launch.systemd import let_time_pass, service_from, take_signals
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.logging import masking
-from linedesk.runtime.service_manager import ServiceManager
-from linedesk.runtime.status_row import UP, started_by
+from linedesk.runtime.service_manager import UP, ServiceManager, started_by
 from linedesk.settings.settings import Settings, require, require_pika
 from linedesk.setup.neighbours import Neighbours
 from linedesk.store.client import Client, connect
@@ -69,9 +70,8 @@ def run_dispatcher(settings: Settings) -> int:
         require(settings, "amqp_url")
         require_pika()
     # With separate worker processes no code of the bot runs here.
-    bot = None if is_remote else load_bot(settings.bot)
-    bot_settings = {} if bot is None else read_bot_settings(bot, settings.bot_settings)
-    bot_secrets = {} if bot is None else read_bot_secrets(bot, settings.bot_secrets)
+    with nullcontext() if is_remote else reloading(os.environ):
+        bot, bot_settings, bot_secrets = (None, {}, {}) if is_remote else load(settings)
     inbox: SimpleQueue[int | BaseException] = SimpleQueue()
     take_signals(inbox)
     clock = None if settings.sim_clock is None else SimClock(settings.sim_clock)

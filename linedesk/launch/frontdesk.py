@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 
@@ -14,6 +13,7 @@ from frontdesk.process import SpoolAt, serve
 from frontdesk.server import Address
 from linedesk.launch.metrics_server import serve_metrics
 from linedesk.launch.systemd import service_from, sockets_from
+from linedesk.runtime.service_manager import UP, started_by
 from linedesk.settings.settings import Settings, require, require_server
 
 
@@ -38,7 +38,7 @@ def run_frontdesk(settings: Settings, *, share_port: bool) -> int:
         tls_key=settings.frontdesk_tls_key,
     )
     with serve_metrics(registry, settings.metrics_host, settings.frontdesk_metrics_port):
-        code = serve(
+        return serve(
             desk,
             address,
             mongodb_uri=settings.mongodb_uri,
@@ -47,12 +47,9 @@ def run_frontdesk(settings: Settings, *, share_port: bool) -> int:
             service=service,
             inherited=inherited,
             registry=registry,
+            # Behind that of `linedesk up` no other one serves its clients.
+            lingers=started_by(os.environ, parent=os.getppid()) != UP,
         )
-    if inherited:
-        # Clients already wait for the next process, and closing the driver alone takes 0.5 s.
-        logging.shutdown()
-        os._exit(code)
-    return code
 
 
 def _sockets() -> list[socket.socket]:

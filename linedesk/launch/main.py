@@ -279,18 +279,19 @@ def demo(bot: str, once: bool, port: int | None) -> int:
 @linedesk.command(cls=Command)
 @config_option
 @verbose_option
-def up(config_path: Path | None, verbose: bool) -> int:
+@option("--reload", is_flag=True, help="Replace the bot after an edit of its .py files.")
+def up(config_path: Path | None, verbose: bool, reload: bool) -> int:
     """Run front desk, dispatcher and a worker together; restart any that ends.
 
     With MONGODB_URI=embedded the command also runs a private mongod and keeps its data. It prints
-    the addresses of webhook and simulator, then the log of all processes.
+    the addresses of webhook and simulator, then the log.
     """
     from linedesk.launch.up import run_all
     from linedesk.settings.settings import load_settings
 
     settings = load_settings(os.environ, config_path=config_path)
     set_up_logging(settings, verbose=verbose)
-    return run_all(settings, config_path=config_path, verbose=verbose)
+    return run_all(settings, config_path=config_path, verbose=verbose, reload=reload)
 
 
 @linedesk.command(cls=Speaking)

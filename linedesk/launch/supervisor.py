@@ -35,13 +35,15 @@ Signals = queue.SimpleQueue[int]
 class Program:
     """One process to keep running; `stop_seconds` is its time limit for a clean exit.
 
-    A `quiet` one has its own log, and its output is dropped.
+    One that holds `locks` has its own log, and its output is dropped. After Ctrl-C it ends, and
+    gives the locks up, behind this process. `running` is its process if it was started before.
     """
 
     name: str
     command: Sequence[str]
     stop_seconds: float
-    quiet: bool = False
+    locks: Sequence[int] = ()
+    running: subprocess.Popen[bytes] | None = None
 
 
 class ManagedProcess:
@@ -50,14 +52,14 @@ class ManagedProcess:
     def __init__(self, program: Program, environ: Mapping[str, str]) -> None:
         self.program = program
         self._environ = environ
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = program.running
         self._started_at = 0.0
         self._start_again_at = 0.0
         self._failures = 0
 
     def start(self) -> None:
         """Start the program; its log goes to this process's stderr."""
-        output = subprocess.DEVNULL if self.program.quiet else None
+        output = subprocess.DEVNULL if self.program.locks else None
         self._started_at = time.monotonic()
         self._process = children.start(
             self.program.command,
@@ -65,8 +67,9 @@ class ManagedProcess:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            pass_fds=self.program.locks,
         )
-        log.info("started process=%s pid=%d", self.program.name, self._process.pid)
+        log.debug("started process=%s pid=%d", self.program.name, self._process.pid)
 
     def look(self) -> int | None:
         """Restart the program if it is due; returns the exit status if a restart cannot fix it."""
@@ -142,19 +145,23 @@ class Supervisor:
         """
         try:
             for managed in reversed(self._managed):
-                managed.start()
+                if managed.ended():
+                    managed.start()
             return self._keep()
         finally:
             self._kill_all()
 
     def _keep(self) -> int:
-        while self._next_signal(self._pause()) not in STOP_SIGNALS:
+        while (number := self._next_signal(self._pause())) not in STOP_SIGNALS:
             for managed in self._managed:
                 status = managed.look()
                 if status is not None:
                     self._stop()
                     return status
         log.info("stopping")
+        if number == signal.SIGINT:
+            # The bot's author need not wait for mongod, for up to a second.
+            self._managed = [one for one in self._managed if not one.program.locks]
         return self._stop()
 
     def _pause(self) -> float | None:

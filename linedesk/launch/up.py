@@ -8,11 +8,14 @@ from urllib.parse import urlsplit
 
 import click
 
+from linedesk.launch.reload import RELOAD_VARIABLE
 from linedesk.launch.supervisor import Program, Signals, Supervisor, signals_on
-from linedesk.runtime.status_row import STARTED_BY_VARIABLE, UP
+from linedesk.runtime.exit_codes import Exit
+from linedesk.runtime.service_manager import STARTED_BY_VARIABLE, UP
 from linedesk.settings.addresses import console_url, webhook_url
 from linedesk.settings.settings import EMBEDDED, Settings, require, require_pika
 from linedesk.setup import children
+from linedesk.setup.database import require_default
 from linedesk.setup.kept_mongod import KeptMongod
 from linedesk.setup.private_mongod import STOP_SECONDS, state_dir
 
@@ -22,9 +25,10 @@ DISPATCHER_MARGIN_SECONDS = 15.0
 WORKER_MARGIN_SECONDS = 20.0
 
 
-def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> int:
+def run_all(settings: Settings, *, config_path: Path | None, verbose: bool, reload: bool) -> int:
     """Run all processes until SIGTERM or SIGINT. Returns the exit code.
 
+    The bot is imported first: nothing starts if that fails. With `reload` an edit replaces it.
     The dispatcher stops after the processes that store events: no new events arrive while it
     drains. A worker stops after the dispatcher: its running handlers can end.
     """
@@ -32,17 +36,29 @@ def run_all(settings: Settings, *, config_path: Path | None, verbose: bool) -> i
     if settings.dispatcher_workers == "amqp":
         require(settings, "amqp_url")
         require_pika()
+    # In a child, since a bot may start threads; the child ends with what is wrong.
+    if (child := os.fork()) == 0:
+        from linedesk.bots.load import load
+
+        load(settings)
+        os._exit(Exit.OK)
+    if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        return code
+    if "mongodb_uri" not in settings.model_fields_set:
+        require_default(settings.mongodb_uri)
     signals = Signals()
     with signals_on(signals):
         programs = room_programs(settings, config_path=config_path, verbose=verbose)
         # A bot's output appears at once, and advice to operators names this command.
         environ = {**os.environ, "PYTHONUNBUFFERED": "1", STARTED_BY_VARIABLE: UP}
+        environ |= {RELOAD_VARIABLE: "1"} if reload else {}
         # A child must not report its readiness to systemd as that of this process.
         environ.pop("NOTIFY_SOCKET", None)
         if settings.mongodb_uri == EMBEDDED:
             mongod = KeptMongod(state_dir())
             mongod.prepare(settings.mongodb_database, audit_days=settings.audit_days)
-            programs.append(Program("mongod", mongod.command(), STOP_SECONDS, quiet=True))
+            command, locks = mongod.command(), mongod.locks
+            programs.append(Program("mongod", command, STOP_SECONDS, locks, mongod.process))
             used: dict[str, object] = {"mongodb_uri": mongod.uri}
             if "spool_path" not in settings.model_fields_set:
                 # Beside the data: a small server has no folder for the service.
@@ -59,8 +75,7 @@ def room_programs(settings: Settings, *, config_path: Path | None, verbose: bool
     options += ["--verbose"] if verbose else []
 
     def program(module: str, stop_seconds: float) -> Program:
-        name = module.rpartition(".")[2]
-        return Program(name, children.of_module(module, *options), stop_seconds)
+        return Program(module, children.of_module(module, *options), stop_seconds)
 
     programs = [
         program("frontdesk", FRONTDESK_STOP_SECONDS),

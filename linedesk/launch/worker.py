@@ -20,8 +20,9 @@ from jobworker.remote.amqp import AmqpBroker
 from jobworker.remote.program import ProgramBot, ProgramFailed, WrongProgram
 from jobworker.remote.python_bot import PythonBot
 from jobworker.remote.worker import WorkerProcess
-from linedesk.bots.load import load_bot, read_bot_secrets, read_bot_settings
+from linedesk.bots.load import load
 from linedesk.launch.metrics_server import serve_metrics
+from linedesk.launch.reload import reloading
 from linedesk.launch.systemd import service_from, take_signals
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.logging import masking
@@ -51,7 +52,8 @@ def run_worker(settings: Settings, *, command: str | None = None) -> int:
     service = service_from(os.environ)
     require(settings, "amqp_url")
     try:
-        bot = _bot(settings, command)
+        with reloading(os.environ):
+            bot = _bot(settings, command)
     except ProgramFailed as error:
         log.error("the program of --command %s", error)  # noqa: TRY400
         return Exit.STUCK
@@ -127,7 +129,7 @@ def _bot(settings: Settings, command: str | None) -> PythonBot | ProgramBot:
             )
         except WrongProgram as error:
             raise SettingsError([f"--command: the program {error}"]) from error
-    bot = load_bot(settings.bot)
+    bot, bot_settings, secrets = load(settings)
     if bot.sends_by_itself:
         raise SettingsError(
             [
@@ -137,8 +139,8 @@ def _bot(settings: Settings, command: str | None) -> PythonBot | ProgramBot:
         )
     return PythonBot(
         bot,
-        settings=read_bot_settings(bot, settings.bot_settings),
-        secrets=read_bot_secrets(bot, settings.bot_secrets),
+        settings=bot_settings,
+        secrets=secrets,
         masked=masked,
         check=SEND_CHECKS[settings.send_check],
         most_async=settings.async_handlers,

@@ -1,7 +1,8 @@
 """How every process logs: one line per record on stderr, in UTC, in UTF-8, without secrets.
 
 A record cannot add lines or send control characters to the terminal. A traceback follows below its
-record; its lines are indented and cannot look like records.
+record; its lines are indented and cannot look like records. That of a handler may quote a user: it
+is `below` in its record, and is shown only with -v and by `linedesk up`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TextIO
 
 from linedesk.runtime import PACKAGES
 from linedesk.runtime.language import DEFAULT, speaking
+from linedesk.runtime.service_manager import STARTED_BY_VARIABLE, UP
 
 MASK = "***"
 
@@ -32,6 +34,8 @@ _COLOURS = {
 class LineFormatter(logging.Formatter):
     """`<UTC time> <LEVEL> <package> <message>`; masks the secrets in its output."""
 
+    shows_handlers = False
+
     def __init__(self, *, secrets: Iterable[str] = (), coloured: bool = False) -> None:
         super().__init__()
         self._masked = masking(secrets)
@@ -42,8 +46,10 @@ class LineFormatter(logging.Formatter):
         with speaking(DEFAULT):
             message = _one_line(record.getMessage())
             line = f"{_utc(record)} {self._level(record)} {_source(record.name)} {message}"
-            below = self.formatException(record.exc_info).split("\n") if record.exc_info else []
-            lines = [line, *(f"  | {_one_line(part)}" for part in below)]
+            below = getattr(record, "below", "") if self.shows_handlers else ""
+            if record.exc_info:
+                below = self.formatException(record.exc_info)
+            lines = [line, *(f"  | {_one_line(part)}" for part in below.splitlines())]
         return self._masked("\n".join(lines))
 
     def _level(self, record: logging.LogRecord) -> str:
@@ -69,13 +75,15 @@ def configure_logging(
     """
     target = _utf8(stream or sys.stderr)
     handler = logging.StreamHandler(target)
-    handler.setFormatter(
-        LineFormatter(secrets=secrets, coloured=_wants_colours(target, environ or {}))
-    )
+    formatter = LineFormatter(secrets=secrets, coloured=_wants_colours(target, environ or {}))
+    formatter.shows_handlers = verbose or (environ or {}).get(STARTED_BY_VARIABLE) == UP
+    handler.setFormatter(formatter)
     of_libraries = max(logging.INFO, logging.getLevelNamesMapping()[level.upper()])
     logging.basicConfig(handlers=[handler], level=of_libraries, force=True)
     for name in {*PACKAGES, *own}:
         logging.getLogger(name).setLevel(logging.DEBUG if verbose else level.upper())
+    of_uvicorn = logging.INFO if verbose else logging.WARNING
+    logging.getLogger("uvicorn").setLevel(max(of_uvicorn, of_libraries))
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         # The handlers that the library gave its logger would log everything twice.
         logger = logging.getLogger(name)

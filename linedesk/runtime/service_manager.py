@@ -1,18 +1,33 @@
 """Reports of a process to its service manager by systemd's protocol.
 
-`ServiceManager` implements sd_notify(3).
+`ServiceManager` implements sd_notify(3). `started_by` says which one a process has.
 """
 
 from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Mapping
 
 
 def word_seconds(service: ServiceManager) -> float:
     """The interval of reports: 1 s, or half of the watchdog's time if that is shorter."""
     watchdog_seconds = service.watchdog_seconds
     return 1.0 if watchdog_seconds is None else min(1.0, watchdog_seconds / 2)
+
+
+# Set by `linedesk up` for its children.
+STARTED_BY_VARIABLE = "LINEDESK_STARTED_BY"
+SYSTEMD, UP, HAND = "systemd", "up", "hand"
+INIT_PID = 1
+
+
+def started_by(environ: Mapping[str, str], *, parent: int) -> str:
+    """The origin of a process: up, systemd (its parent is process 1), or hand."""
+    if environ.get(STARTED_BY_VARIABLE) == UP:
+        return UP
+    # Shells inherit INVOCATION_ID from the service in which they run.
+    return SYSTEMD if environ.get("INVOCATION_ID") and parent == INIT_PID else HAND
 
 
 MICROSECONDS = 1_000_000

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -23,6 +23,7 @@ from pymongo.write_concern import WriteConcern
 
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.outage import MONGODB, is_away
+from linedesk.runtime.service_manager import started_by
 from linedesk.runtime.thread import BackgroundThread
 
 log = logging.getLogger(__name__)
@@ -50,20 +51,6 @@ WORKING, STOPPING, SILENT, NEW = "working", "stopping", "silent", "asked for its
 
 Tell = Callable[[], dict[str, Any]]
 """The fields of the row besides the figures: see `StatusRow`."""
-
-
-# Set by `linedesk up` for its children.
-STARTED_BY_VARIABLE = "LINEDESK_STARTED_BY"
-SYSTEMD, UP, HAND = "systemd", "up", "hand"
-INIT_PID = 1
-
-
-def started_by(environ: Mapping[str, str], *, parent: int) -> str:
-    """The origin of a process: up, systemd (its parent is process 1), or hand."""
-    if environ.get(STARTED_BY_VARIABLE) == UP:
-        return UP
-    # Shells inherit INVOCATION_ID from the service in which they run.
-    return SYSTEMD if environ.get("INVOCATION_ID") and parent == INIT_PID else HAND
 
 
 class StatusRow(BackgroundThread):

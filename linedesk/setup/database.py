@@ -57,11 +57,11 @@ def with_server(settings: Settings) -> Settings:
         )
         raise StoreUnavailable(told.format(folder=state_dir()))
     if "mongodb_uri" not in settings.model_fields_set:
-        _require_default(settings.mongodb_uri)
+        require_default(settings.mongodb_uri)
     return settings
 
 
-def _require_default(uri: str) -> None:
+def require_default(uri: str) -> None:
     """Raise StoreUnavailable if nothing listens there: the driver would wait."""
     host, port = Uri.parse(uri).hosts.rsplit(":", 1)
     try:

@@ -16,8 +16,8 @@ from linedesk.setup.private_mongod import EmbeddedMongod, free_port, state_dir
 from linedesk.store.client import connect
 from linedesk.store.collections import require_schema
 
-# A command that checks whether an `up` runs holds the lock for a moment.
-LOCK_SECONDS = 1.0
+# A command holds the lock for a moment, and the mongod of the `up` before until its end.
+LOCK_SECONDS = 3.0
 # Settings that commands do not take over from an `up`: secrets, and those that may contain some.
 NOT_NOTED = {*CREDENTIALS, "bot_settings"} - {"mongodb_uri"}
 
@@ -27,11 +27,13 @@ class KeptMongod(EmbeddedMongod):
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir, port=_kept_port(data_dir))
-        self._lock = _locked(data_dir)
+        self.lock = _locked(data_dir)
+        self.locks = (self.lock.fileno(),)
 
     def prepare(self, database: str, *, audit_days: int) -> None:
-        """Start it once to create the collections, as `linedesk init` does. Raises OtherSchema."""
-        with self, connect(self.uri, app_name="linedesk-init") as client:
+        """Start it, and create the collections as `linedesk init` does. Raises OtherSchema."""
+        self.start()
+        with connect(self.uri, app_name="linedesk-init") as client:
             require_schema(client[database])
             create_collections(client[database])
             set_audit_age(client[database], days=audit_days)
@@ -39,9 +41,9 @@ class KeptMongod(EmbeddedMongod):
     def note(self, settings: Settings) -> None:
         """Store the settings of this `up`, without secrets, for commands on this machine."""
         text = settings.model_dump_json(exclude_unset=True, exclude=NOT_NOTED)
-        self._lock.truncate(0)
-        self._lock.write(text)
-        self._lock.flush()
+        self.lock.truncate(0)
+        self.lock.write(text)
+        self.lock.flush()
 
 
 def beside_up(settings: Settings) -> Settings:
@@ -72,7 +74,7 @@ def _noted(data_dir: Path) -> Settings | None:
 
 
 def _locked(data_dir: Path) -> IO[str]:
-    """The data folder's lock, held until this process ends. Raises DataInUse."""
+    """The data folder's lock, held until this process and its mongod end. Raises DataInUse."""
     lock = (data_dir / "lock").open("a", encoding="utf-8")
     until, pause = time.monotonic() + LOCK_SECONDS, threading.Event()
     while not _is_free(lock, fcntl.LOCK_EX):

@@ -64,7 +64,7 @@ class EmbeddedMongod:
     """A mongod on loopback that ends with this process; a context manager.
 
     `data_dir` holds its files and log; the caller removes the folder. `extra` is appended to
-    mongod's command line.
+    mongod's command line. It inherits the descriptors `locks`.
     """
 
     def __init__(
@@ -75,19 +75,22 @@ class EmbeddedMongod:
         self._data_dir = data_dir
         self._log = data_dir / "mongod.log"
         self._extra = list(extra)
-        self._process: subprocess.Popen[bytes] | None = None
+        self.locks: Sequence[int] = ()
+        self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int | None:
         """The process id while it runs."""
-        return self._process.pid if self._process else None
+        return self.process.pid if self.process else None
 
     def start(self) -> None:
         """Start it and wait until it is primary; may be called again after `stop` or `kill`."""
         self._data_dir.mkdir(parents=True, exist_ok=True)
-        with self._log.open("ab") as output:
+        with self._log.open("ab") as log:
             # The loader writes which library is missing.
-            self._process = children.start(self.command(), stdout=output, stderr=output)
+            self.process = children.start(
+                self.command(), stdout=log, stderr=log, pass_fds=self.locks
+            )
         try:
             self._wait_until_it_answers()
             ensure_replica_set(self.uri)
@@ -97,16 +100,16 @@ class EmbeddedMongod:
 
     def stop(self) -> None:
         """Shut it down cleanly; no effect if it does not run."""
-        if self._process is not None:
-            children.stop(self._process, timeout_seconds=STOP_SECONDS)
-            self._process = None
+        if self.process is not None:
+            children.stop(self.process, timeout_seconds=STOP_SECONDS)
+            self.process = None
 
     def kill(self) -> None:
         """Kill it, like a crash."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(STOP_SECONDS)
-            self._process = None
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(STOP_SECONDS)
+            self.process = None
 
     def command(self) -> list[str]:
         """The command line of `start`, for callers that run it themselves."""
@@ -136,7 +139,7 @@ class EmbeddedMongod:
         deadline = time.monotonic() + START_SECONDS
         pause = threading.Event()
         while not self._listens():
-            if self._process is None or self._process.poll() is not None:
+            if self.process is None or self.process.poll() is not None:
                 raise MongodFailed(f"mongod exited at once: {self._log_tail()}")
             if time.monotonic() > deadline:
                 raise StoreUnavailable(f"mongod did not listen within {START_SECONDS:.0f} s")

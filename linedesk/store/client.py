@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from typing import Any
 
 from bson.codec_options import CodecOptions
@@ -9,12 +10,16 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.monitoring import ConnectionClosedReason
 from pymongo.read_concern import ReadConcern
+from pymongo.synchronous.monitor import _shutdown_resources
 from pymongo.synchronous.pool import Connection, Pool
 from pymongo.write_concern import WriteConcern
 
 from linedesk.store.documents import Document
 
 Client = MongoClient[Document]
+
+# It waits up to 0.5 s for the end of the driver's threads, which hold nothing any more.
+atexit.unregister(_shutdown_resources)
 
 WTIMEOUT_SECONDS = 5.0
 

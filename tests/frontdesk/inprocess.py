@@ -67,6 +67,7 @@ class Running:
         *,
         limits: Mapping[str, float] | None = None,
         store_seconds: float = 1.0,
+        lingers: bool = True,
         **overload: Any,
     ) -> None:
         self._patched = pytest.MonkeyPatch()
@@ -91,6 +92,7 @@ class Running:
             figures=figures,
             service=self.service,  # type: ignore[arg-type]
             hanging=lambda: self.store.hanging,
+            lingers=lingers,
         )
         self._lines: list[Line] = []
         self._task = asyncio.create_task(self.server._serve([listener]))

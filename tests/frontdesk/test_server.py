@@ -74,6 +74,16 @@ def test_only_this_machine_or_the_token_gets_the_details_of_readiness() -> None:
 # --- its end ----------------------------------------------------------------------------------
 
 
+def test_without_a_successor_a_stop_does_not_wait_for_idle_clients() -> None:
+    async def scenario() -> None:
+        async with running(limits={"linger_seconds": 1000.0}, lingers=False) as desk:
+            idle = await desk.connect()
+            await idle.post()
+            await desk.stop()
+
+    in_loop(scenario)
+
+
 def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer() -> None:
     async def scenario() -> None:
         async with running(limits={"linger_seconds": 10.0}) as desk:

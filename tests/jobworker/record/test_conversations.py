@@ -200,7 +200,7 @@ def test_a_successor_decides_before_it_loads_what_waits_to_be_sent(
 ) -> None:
     """No read or write of its start depends on how many outboxes a predecessor left."""
     caplog.set_level(logging.DEBUG, logger="linedesk.runtime")
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG, logger="jobworker")
     go_on, outboxes = threading.Event(), ConversationStore.outboxes
 
     def late(conversations: ConversationStore, ids: Sequence[str]) -> list[Document]:

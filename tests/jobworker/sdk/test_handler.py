@@ -377,7 +377,7 @@ HANDLER = "from linebot.v3 import WebhookHandler\nhandler = WebhookHandler('-')\
             "'messaging.ApiClient' is line-bot-sdk's own client",
         ),
         ("@handler.default()\nasync def later(event): ...\n", "'later' is a coroutine"),
-        ("import sys\nsys.exit(1)\n", "SystemExit at "),
+        ("import sys\nsys.exit(1)\n", "SystemExit: 1 at "),
         (
             "from linedesk import ApiClient\nfrom linebot.v3.messaging import MessagingApi\n"
             "MessagingApi(ApiClient()).get_bot_info()\n",

@@ -133,8 +133,9 @@ def test_init_caps_a_recvq_that_came_back_by_an_insert_and_keeps_what_it_holds(
     [
         (
             "import os\nraise RuntimeError(os.environ['LINE_CHANNEL_ACCESS_TOKEN'])\n",
-            "RuntimeError",
+            "RuntimeError: ***",
         ),
+        ("from linedesk import Bot\nno_prices = Bot().nothing\n", "no attribute 'nothing'"),
         ("import nowhere_to_be_found\n", "No module named 'nowhere_to_be_found'"),
     ],
 )
@@ -147,6 +148,24 @@ def test_a_bot_that_cannot_be_imported_is_told_by_its_line(
     assert told in answer.stderr
     assert f"broken_bot.py:{len(text.splitlines())}" in answer.stderr
     assert SECRETS["LINE_CHANNEL_ACCESS_TOKEN"] not in answer.stderr
+
+
+def test_up_imports_the_bot_before_all_else(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("from linedesk import Bot\n\nbot = Bot()\n")
+    environ = {"PYTHONPATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    text = refusal("up", code=78, BOT="bad:bto", MONGODB_URI="embedded", **environ, **SECRETS)
+    assert text == "linedesk: BOT: bad has no bto; it has bot\n"
+    assert not (tmp_path / "state").exists()
+
+
+def test_up_names_a_forgotten_server_at_once(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", 27017)) == 0:
+            pytest.skip("a MongoDB listens at the default address")
+    environ = {"MONGODB_URI": "", "XDG_STATE_HOME": str(tmp_path)}
+    told = [refusal(one, code=69, **environ, **SECRETS) for one in ("up", "status")]
+    assert told[0] == told[1]
+    assert "MONGODB_URI is not set, nothing listens at 127.0.0.1:27017" in told[0]
 
 
 def test_a_closed_pipe_ends_a_command_without_a_message() -> None:

@@ -18,6 +18,7 @@ import pytest
 import requests
 from pymongo.database import Database
 
+import linesim
 from linedesk.bots import parrot
 from linedesk.bots.load import MOVED, load_bot
 from linedesk.launch.up import room_programs
@@ -33,6 +34,7 @@ from linedesk.setup.private_mongod import MongodNotFound, find_mongod, free_port
 from linedesk.store.client import connect
 from linedesk.store.documents import SCHEMA
 from linedesk.store.errors import StoreUnavailable
+from linesim import Sim
 from tests.conftest import missing
 from tests.linedesk.processes import child_of, children_of, is_alive
 from tests.waiting import eventually
@@ -48,13 +50,15 @@ SECRETS = {
 class Up:
     """A running `linedesk up` with its log."""
 
-    def __init__(self, log: Path, environ: dict[str, str], *options: str) -> None:
+    def __init__(
+        self, log: Path, environ: dict[str, str], *options: str, folder: Path = ROOT
+    ) -> None:
         self._log = log
         self.url = f"http://127.0.0.1:{environ['FRONTDESK_PORT']}"
         with log.open("ab") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "linedesk", "up", *options],
-                cwd=ROOT,
+                cwd=folder,
                 env=os.environ | SECRETS | environ,
                 stderr=stderr,
                 start_new_session=True,
@@ -99,9 +103,10 @@ Start = Callable[..., Up]
 def start(tmp_path: Path) -> Iterator[Start]:
     made: list[Up] = []
 
-    def start(environ: dict[str, str], *options: str) -> Up:
+    def start(environ: dict[str, str], *options: str, folder: Path = ROOT) -> Up:
         port = {"FRONTDESK_PORT": str(free_port()), "LINE_API_BASE": "http://127.0.0.1:1"}
-        made.append(Up(tmp_path / f"up-{len(made)}.log", port | environ, *options))
+        log = tmp_path / f"up-{len(made)}.log"
+        made.append(Up(log, port | environ, *options, folder=folder))
         return made[-1]
 
     yield start
@@ -144,6 +149,91 @@ def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
     assert last.rindex("frontdesk") < last.rindex("INFO dispatcher stopping")
     with systemd, pytest.raises(BlockingIOError):
         systemd.recv(1)  # No child spoke in the name of `up`.
+
+
+EDITED = """
+from linebot.v3.webhooks import MessageEvent
+
+from linedesk import Bot, Talk
+
+bot = Bot()
+
+
+@bot.add(MessageEvent)
+def answer(event: MessageEvent, talk: Talk) -> None:
+    talk.reply(f"{words} {event.message.text}")
+"""
+
+
+def test_an_edit_replaces_the_bot_and_loses_no_message(
+    start: Start, on_the_tests_mongodb: dict[str, str], tmp_path: Path
+) -> None:
+    with linesim.running() as sim:
+        chat = Chat(sim, tmp_path / "shop.py")
+        chat.saves(words="'one'")
+        environ = on_the_tests_mongodb | {
+            "BOT": "shop:bot",
+            "LINE_CHANNEL_SECRET": sim.secret,
+            "LINE_CHANNEL_ACCESS_TOKEN": sim.token,
+            "LINE_API_BASE": sim.url,
+            "LINE_ACCESS_INTERVAL_MS": "0",
+        }
+        up = start(environ, "--reload", folder=tmp_path)
+        sim.webhook_url = f"{up.url}/callback"
+        up.wait_until_ready()
+        chat.goes_on_until(lambda: chat.answers_begin_with("one"))
+        chat.saves(words="'two'")
+        chat.goes_on_until(lambda: chat.answers_begin_with("two"))
+        # What cannot be imported replaces nothing.
+        chat.saves(words="'three'", end="raise ValueError('no price list')\n")
+        chat.goes_on_until(lambda: "not reloaded, the bot runs as before the edit" in up.log())
+        assert f"ValueError: no price list at {chat.file}:12\n" in up.log()
+        before = len(chat.answers())
+        chat.goes_on_until(lambda: len(chat.answers()) > before + 5)
+        assert not chat.answers_begin_with("three")
+        # A message whose handler fails gets the answer of its repair, too.
+        chat.saves(words="1 / 0")
+        chat.goes_on_until(lambda: "  | ZeroDivisionError: division by zero" in up.log())
+        assert f'  |   File "{chat.file}", line 11, in answer' in up.log()
+        chat.saves(words="'four'")
+        chat.goes_on_until(lambda: chat.answers_begin_with("four"))
+        eventually(chat.is_answered)
+        assert [one.split()[1] for one in chat.answers()] == [str(n) for n in range(chat.sent)]
+        left = [one for pid in children_of(up.process.pid) for one in (pid, *children_of(pid))]
+        assert up.stop(signal.SIGINT) == 0
+        assert not any(is_alive(pid) for pid in left)
+
+
+class Chat:
+    """A user who writes on while the bot's file is edited."""
+
+    def __init__(self, sim: Sim, file: Path) -> None:
+        self._sim, self.file, self.sent = sim, file, 0
+        self._user = sim.add_user("花子")
+
+    def saves(self, *, words: str, end: str = "") -> None:
+        self.file.write_text(EDITED.replace("words", words) + end)
+
+    def answers(self) -> list[str]:
+        return [one.text for one in self._sim.answers(self._user.user_id)]
+
+    def answers_begin_with(self, words: str) -> bool:
+        return any(one.startswith(f"{words} ") for one in self.answers())
+
+    def is_answered(self) -> bool:
+        return len(self.answers()) == self.sent
+
+    def goes_on_until(self, seen: Callable[[], bool]) -> None:
+        """Some messages are always on their way."""
+
+        def look() -> bool:
+            if self.sent < len(self.answers()) + 5:
+                said = self._sim.deliver(self._sim.drafts.text(self._user, str(self.sent)))
+                assert said.status == 200
+                self.sent += 1
+            return seen()
+
+        eventually(look, seconds=40)
 
 
 def test_a_worker_runs_beside_and_stops_last_where_handlers_run_in_workers() -> None:
@@ -190,13 +280,14 @@ def test_embedded_prepares_a_mongod_keeps_it_running_and_keeps_its_data(
         assert client.line_bot.progress.find_one({"_id": "kept"})
         newer = {"$set": {"schema": SCHEMA + 1}}
         client.line_bot.progress.update_one({"_id": "dispatcher"}, newer)
-    assert second.stop() == 0
+    # Its mongod may end a moment later. The next one waits for it.
+    assert second.stop(signal.SIGINT) == 0
 
     # Before it changes anything, and without a restart that would change nothing.
     third = start(environ)
     assert third.process.wait(60) == Exit.SCHEMA
     assert "was written by a newer release" in third.log()
-    assert "started room" not in third.log()
+    assert "Webhook:" not in third.log()
 
 
 # Commands beside an `up` with its own mongod. tests/docs/test_readme.py has the real ones.
@@ -214,7 +305,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KeptMongod
     )
     kept.note(settings.model_copy(update={"mongodb_database": "of_up"}))
     yield kept
-    kept._lock.close()
+    kept.lock.close()
 
 
 def test_where_no_server_is_set_a_command_takes_what_up_runs_with(kept: KeptMongod) -> None:
@@ -236,7 +327,7 @@ def test_nothing_secret_is_written_down(kept: KeptMongod, tmp_path: Path) -> Non
 
 
 def test_without_an_up_settings_stay_as_they_are(kept: KeptMongod) -> None:
-    kept._lock.close()
+    kept.lock.close()
     given = load_settings({})
     assert beside_up(given) is given
 
@@ -265,12 +356,12 @@ def test_an_up_starts_although_a_command_looks_at_its_lock(
     folder = tmp_path / "linedesk" / "mongod"
     with pytest.raises(DataInUse):
         KeptMongod(folder)
-    kept._lock.close()
+    kept.lock.close()
     with (folder / "lock").open() as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
         done = threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
         done.start()
-        KeptMongod(folder)._lock.close()
+        KeptMongod(folder).lock.close()
         done.join()
         assert looking.read() == "", "what the one before noted"
 

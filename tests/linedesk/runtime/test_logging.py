@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,30 @@ def test_a_line_is_time_level_package_message(stream: io.StringIO) -> None:
     logging.getLogger("frontdesk.app").info("accepted events=%d ms=%.1f", 3, 1.84)
     line = stream.getvalue()
     assert re.fullmatch(rf"{TIME} INFO frontdesk accepted events=3 ms=1\.8\n", line)
+
+
+@pytest.mark.parametrize(
+    ("options", "shows"),
+    [({}, False), ({"verbose": True}, True), ({"environ": {"LINEDESK_STARTED_BY": "up"}}, True)],
+)
+def test_a_handlers_traceback_is_shown_to_an_author_only(
+    options: dict[str, Any], shows: bool, stream: io.StringIO
+) -> None:
+    configure_logging(stream=stream, **options)
+    below = "Traceback (most recent call last):\nKeyError: '初診'\n"
+    logging.getLogger("jobworker").warning("handler failed", extra={"below": below})
+    lines = ["  | Traceback (most recent call last):", "  | KeyError: '初診'"]
+    assert stream.getvalue().splitlines()[1:] == (lines if shows else [])
+
+
+def test_lines_of_uvicorn_are_for_the_verbose(stream: io.StringIO) -> None:
+    for verbose in (False, True):
+        configure_logging(stream=stream, verbose=verbose)
+        logging.getLogger("uvicorn.error").info("Started server process verbose=%s", verbose)
+        logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    assert "verbose=False" not in stream.getvalue()
+    assert "verbose=True" in stream.getvalue()
+    assert stream.getvalue().count("Invalid HTTP request received.") == 2
 
 
 @pytest.mark.parametrize("breaker", ["\n", "\r", "\u2028"])

@@ -14,7 +14,8 @@ from pymongo.errors import AutoReconnect
 
 from linedesk.runtime.metrics import MetricsSnapshot
 from linedesk.runtime.outage import MONGODB
-from linedesk.runtime.status_row import StatusRow, started_by
+from linedesk.runtime.service_manager import started_by
+from linedesk.runtime.status_row import StatusRow
 from linedesk.store.documents import STATUS, Document
 from tests.waiting import eventually
 
