@@ -48,7 +48,7 @@ def running(box: DoctorContext) -> list[Finding]:
 
 
 def _problems(box: DoctorContext) -> list[Finding]:
-    seen = read_overview(box.database, channel=box.settings.line_channel)
+    seen = read_overview(box.database)
     return [
         Finding(FindingLevel(one.level), f"{one.topic}: {one.saw}", one.do)
         for one in health.problems_of(seen)
