@@ -258,7 +258,6 @@ class Acts:
         self._control = OperatorControl(database)
         self._audit = Audit(database, by=by, via=via)
         self._replays = Replays(database)
-        self.came = self._control.outcome_of
 
     def pause(self, scope: Scope, *, why: str = "") -> bool:
         """Pause everything, a channel or a conversation; False if it was paused already."""
@@ -318,6 +317,10 @@ class Acts:
         when = timer["runAt"] or " ".join(timer["every"].values())
         with self._audit.noted("set timers", on=f"{name} {when}", why=why):
             return self._control.order_timers(TimerOrder(name, timer, self._by, now_stored()))
+
+    def came(self, order: Release | TimerOrder) -> Document | str | None:
+        """Return the stored outcome of an order; None until a dispatcher has carried it out."""
+        return self._control.outcome_of(order)
 
     def replay(self, id_: str, *, again: bool = False, force: bool = False) -> str:
         """Put a dead letter into recvq; returns its eventId. Raises as `Replays.replay`."""
