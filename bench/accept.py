@@ -22,10 +22,10 @@ from rich.console import Console
 from bench import desks
 from bench.desks import CHECKING, INSERT, NAIVE, STORED, Desk
 from bench.load import send_as_answered
-from bench.report import BenchFailed, Figures, Report, by_turns
+from bench.report import BenchFailed, Figures, Report, by_turns, server_version
 from bench.stack import DATABASE
 from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import EmbeddedMongod, server_version
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ

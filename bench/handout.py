@@ -19,12 +19,11 @@ from pymongo.database import Database
 from rich.console import Console
 
 from bench.processes import cpu_seconds, until
-from bench.report import Figures, Report, by_turns
+from bench.report import Figures, Report, by_turns, server_version
 from bench.stack import environ_of, frozen, mongod_and_database, process, store
 from bench.webhooks import SENTENCE, text_event
 from linedesk import Bot, Talk
 from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import server_version
 from linedesk.store.collections import DISPATCHER, MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ
 

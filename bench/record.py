@@ -31,12 +31,11 @@ from bench.free_line import free_line
 from bench.peers import drain
 from bench.peers.jobs import ANSWER, reply
 from bench.processes import cpu_seconds, until
-from bench.report import BenchFailed, Figures, Report, by_turns
+from bench.report import BenchFailed, Figures, Report, by_turns, server_version
 from bench.stack import environ_of, frozen, mongod_and_database, process, store
 from bench.webhooks import SENTENCE, text_event
 from linedesk import Bot, Talk
 from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import server_version
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import CONVERSATIONS, RECVQ
 from linedesk.store.records.effects import WITH_OUTBOX

@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from linedesk.store.client import connect
+
 PACKAGES = (
     "linedesk",
     "pymongo",
@@ -175,6 +177,12 @@ def write_json(
     if compared is not None:
         content["compared"] = compared
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1, default=str) + "\n", "utf-8")
+
+
+def server_version(uri: str) -> str:
+    """The version of the MongoDB server behind a URI, for a closing report."""
+    with connect(uri, app_name="linedesk") as client:
+        return str(client.server_info()["version"])
 
 
 def machine() -> dict[str, object]:

@@ -42,12 +42,12 @@ from rich.table import Table
 
 import linesim
 from bench.processes import until
-from bench.report import machine
+from bench.report import machine, server_version
 from bench.stack import DATABASE, environ_of, simulated_line
 from linedesk import Bot, Talk, TimerEvent
 from linedesk.setup import children
 from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import EmbeddedMongod, free_port, server_version
+from linedesk.setup.private_mongod import EmbeddedMongod, free_port
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import CALLS, DEADLETTERS, HISTORY, JOBS, SCHEDULE, STATUS

@@ -20,9 +20,10 @@ from rich.progress import track
 
 import linesim
 from bench.processes import START_SECONDS, child, until
+from bench.report import server_version
 from bench.webhooks import SECRET
 from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import EmbeddedMongod, free_port, server_version
+from linedesk.setup.private_mongod import EmbeddedMongod, free_port
 from linedesk.store.client import connect
 from linedesk.store.documents import RECVQ, make_document
 from linedesk.store.insert import insert_documents

@@ -95,7 +95,9 @@ class FrontDesk:
             if "made_way" not in request.scope["state"]:
                 reason = f"{refusal.status} {refusal}"
                 self._figures.refuse(refusal.counted_as, reason, _client(request))
-            return _refused(refusal)
+            # A client that stopped in the middle of a body gets no further request on it.
+            headers = {"connection": "close"} if isinstance(refusal, TooSlow) else None
+            return JSONResponse({"error": str(refusal)}, refusal.status, headers)
         seconds = time.monotonic() - started
         self._figures.accepted(len(documents), duplicates, seconds)
         log.debug(
@@ -154,12 +156,6 @@ class FrontDesk:
         if self._store.no_spool is not None:
             told["warning"] = f"no spool: {self._store.no_spool}"
         return told
-
-
-def _refused(refusal: Refused) -> JSONResponse:
-    # A client that stopped in the middle of a body gets no further request on this connection.
-    headers = {"connection": "close"} if isinstance(refusal, TooSlow) else None
-    return JSONResponse({"error": str(refusal)}, status_code=refusal.status, headers=headers)
 
 
 def _client(request: Request) -> str:

@@ -65,10 +65,8 @@ class GroupCommit:
 
     def __init__(self, recvq: Recvq, spool: Spool, reader: Spool, drain: Drain) -> None:
         self._stores = stores = Stores()
-        insert, append = (
-            partial(insert_behind, reader, recvq.insert),
-            partial(_append, spool, drain),
-        )
+        insert = partial(insert_behind, reader, recvq.insert)
+        append = partial(_append, spool, drain)
         self._recvq = _Runner("recvq", stores.recvq, insert, recvq.probe, START_RECVQ_SECONDS)
         spooling = _Runner("spool", stores.spool, append, spool.probe, START_SECONDS)
         self._runners = [self._recvq, spooling]

@@ -117,8 +117,8 @@ def serve(
 
 
 @contextlib.contextmanager
-def run_beside(seconds: float = BESIDE_SECONDS) -> Iterator[Callable[[Guard | StatusRow], None]]:
-    """Start helpers on threads beside the server; the stop waits `seconds` for all of them."""
+def run_beside() -> Iterator[Callable[[Guard | StatusRow], None]]:
+    """Start helpers on threads beside the server; the stop waits briefly for all of them."""
     started: list[Guard | StatusRow] = []
 
     def start(one: Guard | StatusRow) -> None:
@@ -128,7 +128,7 @@ def run_beside(seconds: float = BESIDE_SECONDS) -> Iterator[Callable[[Guard | St
     try:
         yield start
     finally:
-        until = time.monotonic() + seconds
+        until = time.monotonic() + BESIDE_SECONDS
         for one in started:
             one.stop()
         for one in started:

@@ -217,8 +217,6 @@ class Stores:
         self.recvq, self.spool = StoreQueue("MongoDB"), StoreQueue("the spool")
         self.spooled = 0
         """How many documents the spool has confirmed."""
-        self.is_spooling = False
-        """Whether requests have gone to the spool since recvq went away."""
         self._on_their_way: Counter[Key] = Counter()
 
     @property
@@ -391,7 +389,6 @@ class Stores:
             elif not is_admitted and not spool.has_room(request):
                 self._refuse(request, "too much is waiting to be stored")
             else:
-                self.is_spooling = self.is_spooling or not self.recvq.is_open
                 request.deadline += SPOOL_SECONDS
                 self._on_their_way.update(request.keys)
                 spool.put(request, now)
@@ -406,8 +403,6 @@ class Stores:
         store.failures = 0
         if store.state is not StoreState.STOPPING:
             store.state, store.reason = StoreState.OPEN, None
-            # Requests that still queue behind others of their keys do not count as an outage.
-            self.is_spooling = self.is_spooling and store is not self.recvq
 
     def _answer(self, request: PendingRequest, answer: int | NotStored) -> None:
         if not request.is_done:

@@ -85,9 +85,6 @@ class TlsServer:
         listener.setblocking(False)
         self._accepting = asyncio.create_task(self._accept())
 
-    def is_serving(self) -> bool:
-        return self._listener.fileno() >= 0
-
     def close(self) -> None:
         """Accept no more; other processes that hold the socket continue."""
         self._accepting.cancel()

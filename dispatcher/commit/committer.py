@@ -129,10 +129,6 @@ class Write:
         self.is_ended = False
 
     @property
-    def is_put_off(self) -> bool:
-        return time.monotonic() < self.put_off_until
-
-    @property
     def documents(self) -> set[str]:
         """The documents that it changes."""
         return {f"{one.collection}/{one.id!r}" for one in self.changes}
@@ -381,7 +377,8 @@ class Committer(BackgroundThread):
                     break
                 self._queue.popleft()
                 is_late = one.put_off_until > 0 and (bool(group) or self._was_put_off)
-                waits = (one.is_put_off or is_late) and not self._stop.is_set()
+                is_put_off = time.monotonic() < one.put_off_until
+                waits = (is_put_off or is_late) and not self._stop.is_set()
                 if waits or (held and held & one.documents):
                     held |= one.documents
                     waiting.append(one)

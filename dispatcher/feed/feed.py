@@ -73,26 +73,16 @@ def patiently(client: Client, *, seconds: float) -> Iterator[None]:
         raise PositionLost("the way through the oplog takes too long") from error
 
 
-def feed_client(
-    uri: str,
-    *,
-    app_name: str,
-    server_selection_seconds: float = SERVER_SELECTION_SECONDS,
-    socket_seconds: float = SOCKET_SECONDS,
-    **options: Any,
-) -> Client:
+def feed_client(uri: str, **options: Any) -> Client:
     """Return a client for a feed only: it notices a silent or lost server quickly.
 
     The driver repeats no operation by itself: the feed's reader opens again, with growing pauses.
     """
-    return connect(
-        uri,
-        app_name=app_name,
-        server_selection_seconds=server_selection_seconds,
-        socket_seconds=socket_seconds,
-        retryReads=False,
-        **options,
-    )
+    seconds = {
+        "server_selection_seconds": SERVER_SELECTION_SECONDS,
+        "socket_seconds": SOCKET_SECONDS,
+    }
+    return connect(uri, retryReads=False, **{**seconds, **options})
 
 
 class FeedItem(NamedTuple):

@@ -57,7 +57,6 @@ class LineClient:
         connections: int,
         calls: CallLog,
         rate_limits: RateLimits,
-        call_seconds: float = CALL_SECONDS,
     ) -> None:
         url = parse_url(host.base.rstrip("/"))
         self._path = url.path or ""
@@ -69,7 +68,6 @@ class LineClient:
         }
         self._idle = IdleSockets(url, most=connections)
         self._calls = calls
-        self._call_seconds = call_seconds
         self._breaker = host.gate.breaker
         self._rate_limits = rate_limits
 
@@ -83,7 +81,7 @@ class LineClient:
         body: Mapping[str, Any],
         *,
         retry_key: str | None = None,
-        limit_seconds: float | None = None,
+        limit_seconds: float = CALL_SECONDS,
         **context: Any,
     ) -> LineAnswer:
         """POST JSON. `context` (eventId, key, attempt) goes to the row. Raises LineError."""
@@ -99,7 +97,7 @@ class LineClient:
         )
 
     def get(
-        self, path: str, *parts: str, limit_seconds: float | None = None, **context: Any
+        self, path: str, *parts: str, limit_seconds: float = CALL_SECONDS, **context: Any
     ) -> LineAnswer:
         """GET a path whose `{}` are filled with the quoted parts. Raises LineError."""
         filled = path.format(*(quote(part, safe="") for part in parts))
@@ -114,7 +112,7 @@ class LineClient:
         headers: Mapping[str, str],
         context: Mapping[str, Any],
         *,
-        limit_seconds: float | None = None,
+        limit_seconds: float,
         to: Any = None,
     ) -> LineAnswer:
         endpoint = context.get("endpoint", path)
@@ -123,9 +121,7 @@ class LineClient:
         began = time.monotonic()
         with self._calls.noted(method, endpoint, context, to=to) as row:
             try:
-                answer = self._request(
-                    method, path, data, headers, limit_seconds or self._call_seconds
-                )
+                answer = self._request(method, path, data, headers, limit_seconds)
             except LineError:
                 self._breaker.ended(0, whose, began=began)
                 raise

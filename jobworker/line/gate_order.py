@@ -76,9 +76,6 @@ class Standing:
         """Return it at that time: tokens that are too old by then do not count."""
         return self if now < self.live_until else self.without_token()
 
-    def class_at(self, now: float) -> TurnClass:
-        return TurnClass.LIVE if now < self.live_until else self.turn_class
-
 
 class TicketState(Enum):
     """A ticket's state. The last three are final."""
@@ -401,12 +398,13 @@ class Order:
     def _push(self, ticket: Ticket, standing: Standing, now: float) -> None:
         """Add it to the line of its class with this standing; it is in no line."""
         ticket.standing = standing = standing.at(now)
-        ticket.turn_class = turn_class = standing.class_at(now)
+        is_live = now < standing.live_until
+        ticket.turn_class = turn_class = TurnClass.LIVE if is_live else standing.turn_class
         ticket.number = next(self._numbers)
-        place = standing.live_place if turn_class is TurnClass.LIVE else standing.place
+        place = standing.live_place if is_live else standing.place
         heapq.heappush(self._heaps[turn_class], (place, ticket.number, ticket))
         self._waiting[turn_class] += 1
-        if turn_class is TurnClass.LIVE:
+        if is_live:
             self._live[ticket] = None
             heapq.heappush(self._by_token, (standing.first_until, ticket.number, ticket))
 

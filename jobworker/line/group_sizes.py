@@ -54,13 +54,10 @@ class GroupSizes:
     def ask(self, to: str, **context: Any) -> None:
         """Ask LINE, with a turn at the gate; the caller's push is sent whatever LINE answers."""
         get, path = self._get, PATHS[to[:1]]
-        self._keep(to, self.people(to), self._now() + AGAIN_AFTER)
+        self._known[to] = self.people(to), self._now() + AGAIN_AFTER
         assert get is not None, "asked only where it is due"
         try:
             answer = get(path, to, limit_seconds=ASK_SECONDS, **context)
-            self._keep(to, people_in(answer), midnight(self._now()) + timedelta(days=1))
+            self._known[to] = people_in(answer), midnight(self._now()) + timedelta(days=1)
         except (LineError, ValueError) as error:
             log.info("size of a group not known key=%s error=%s", to, error)
-
-    def _keep(self, to: str, people: int | None, until: datetime) -> None:
-        self._known[to] = people, until

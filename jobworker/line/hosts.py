@@ -6,13 +6,13 @@ either.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 from jobworker.line.breaker import BreakerState
-from jobworker.line.gate import HANDLER_TURN_SECONDS, Gate
+from jobworker.line.gate import Gate
 from jobworker.metrics import WorkerMetrics
 from linedesk.store.records.calls import TurnClass
 
@@ -41,26 +41,18 @@ class Hosts:
         data_base: str,
         *,
         interval_seconds: float,
-        concurrency: int = 1,
-        handler_turn_seconds: float = HANDLER_TURN_SECONDS,
-        step: Callable[[Callable[[], None]], None],
-        later: Callable[[float, Callable[[], None]], None],
-        lease_is_fresh: Callable[[], bool],
         figures: WorkerMetrics | None = None,
+        **gate_options: Any,
     ) -> Hosts:
-        """Return the hosts of two bases; bases of the same host share its gate."""
+        """Return the hosts of two bases; bases of the same host share its gate.
+
+        `gate_options` are the other ones of each `Gate`.
+        """
         counts = figures or WorkerMetrics()
 
         def host(base: str, name: str) -> Host:
-            gate = Gate(
-                interval_seconds,
-                concurrency=concurrency,
-                step=step,
-                later=later,
-                lease_is_fresh=lease_is_fresh,
-                handler_turn_seconds=handler_turn_seconds,
-                turn_taken=partial(counts.turn_taken, name),
-            )
+            taken = partial(counts.turn_taken, name)
+            gate = Gate(interval_seconds, turn_taken=taken, **gate_options)
             _watch(counts, name, gate)
             return Host(base.rstrip("/"), gate, name)
 

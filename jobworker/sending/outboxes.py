@@ -93,11 +93,6 @@ class Outboxes:
         """Whether reading may continue."""
         return len(self) < self._limits.most_in_all and self._bytes < self._limits.most_bytes_in_all
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether all effects of predecessors are known here."""
-        return not self.unloaded
-
     def waiting(self, limit: int, *, at_gate: Callable[[TurnClass], Document]) -> list[Document]:
         """The longest waiting sends, one for each conversation, with the reason for operators.
 

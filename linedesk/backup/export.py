@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
-from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 from rich.console import Console
@@ -67,7 +66,11 @@ def _write(database: Database[Any], stream: IO[bytes]) -> None:
         writer = BackupWriter(stream, _header(database))
         try:
             with database.client.start_session(snapshot=True) as session:
-                _require_whole(database, session)
+                lease = database[LEASES].find_one({"_id": DISPATCHER}, session=session) or {}
+                if lease.get(IMPORTING):
+                    # An export would look complete.
+                    told = f"{database.name} is half imported: complete the import first"
+                    raise BackupError(told)
                 for name in COLLECTIONS:
                     collection = database.get_collection(name, codec_options=AS_STORED)
                     for document in collection.find({}, session=session):
@@ -90,13 +93,6 @@ def _header(database: Database[Any]) -> Header:
         mongodb=client.server_info()["version"],
         schema=require_schema(database) or SCHEMA,
     )
-
-
-def _require_whole(database: Database[Any], session: ClientSession) -> None:
-    """Refuse to export a half-imported database: the export would look complete."""
-    lease = database[LEASES].find_one({"_id": DISPATCHER}, {IMPORTING: 1}, session=session) or {}
-    if lease.get(IMPORTING):
-        raise BackupError(f"{database.name} is half imported: complete the import first")
 
 
 def name_of_export(database: str, moment: datetime) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,8 @@ def restore(
         # the members were tried.
         for name in (*STATE, BATCHES):
             _empty(database[name], hold)
-        write(database, _carried(source, restored), hold)
+        carried = (one for written in documents(source) for one in restored.carry(*written))
+        write(database, chain(carried, restored.rest()), hold)
         hold.release()
     except BaseException:
         if hold.is_half_written:
@@ -240,12 +242,6 @@ def restore(
             hold.release()
         raise
     return restored
-
-
-def _carried(source: Path, restored: Restored) -> Iterator[Written]:
-    for collection, document in documents(source):
-        yield from restored.carry(collection, document)
-    yield from restored.rest()
 
 
 def _knows(database: Database[Any], place: Document) -> bool:

@@ -13,7 +13,6 @@ from click import option
 from linedesk.commands.failure import Command
 from linedesk.commands.options import json_option, with_database
 from linedesk.commands.removed import recent
-from linedesk.operate.format import as_json as json_of
 from linedesk.operate.format import echo_json, for_long, local
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def conversation_show(own: Opened, who: str, text: bool, as_json: bool) -> None:
         told["outbox"].pop("effects")
     lines = events_of(own.database, *id_.split("/", 1))
     if as_json:
-        echo_json({**told, "events": json_of(lines)})
+        echo_json({**told, "events": lines})
         return
     events = [text for one in lines for text in _event(one)]
     nothing = "none in the queue; `linedesk calls --key` shows older calls"

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,16 +95,6 @@ class Opened:
         return Acts(self.database, by=operator(), via="command")
 
 
-def with_database(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command --config and -v, and its function the open database."""
-    return _opening(function, to_act=False)
-
-
-def to_act(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a command that changes something: MongoDB has to answer at once."""
-    return _opening(function, to_act=True)
-
-
 def _opening(function: Callable[..., Any], *, to_act: bool) -> Callable[..., Any]:
     @with_settings
     @wraps(function)
@@ -116,6 +106,12 @@ def _opening(function: Callable[..., Any], *, to_act: bool) -> Callable[..., Any
             return function(Opened(database, settings.line_channel), **options)
 
     return command
+
+
+with_database = partial(_opening, to_act=False)
+"""Give a command --config and -v, and its function the open database."""
+to_act = partial(_opening, to_act=True)
+"""The same for a command that changes something: MongoDB has to answer at once."""
 
 
 def set_up_logging(settings: Settings, *, verbose: bool) -> None:

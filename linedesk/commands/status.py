@@ -28,7 +28,7 @@ def status(own: Opened, as_json: bool) -> int:
     from linedesk.operate.health import overview_as_json, problems_of
     from linedesk.operate.overview import read_overview
 
-    seen = read_overview(own.database, channel=own.channel)
+    seen = read_overview(own.database)
     if as_json:
         echo_json(overview_as_json(seen))
     else:

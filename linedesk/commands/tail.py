@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import click
 from linedesk.commands.failure import Command
 from linedesk.commands.options import json_option, key_option, text_option, with_database
 from linedesk.operate.format import brief, clock, echo_json, one_line
+from linedesk.store.documents import text_of
 from linedesk.store.records.calls import CallRecord
 from linedesk.store.records.runs import WAITED_MS
 
@@ -77,7 +77,7 @@ def told(came: Came, *, text: bool) -> Document:
     if came.kind in ("event", "dead"):
         document = row.pop("document", None) or row
         row["what"] = what({"effect": row.get("effect"), "document": document})
-        if text and (words := _text(document)) is not None:
+        if text and (words := text_of(document, "event", "message", "text")) is not None:
             row["text"] = words
         row.pop("event", None)
     if "_id" in row:
@@ -115,9 +115,3 @@ def _words(came: Came, *, text: bool) -> str:
     cause = f": {explained(row)}" if came.kind == "dead" else ""
     said = f" 「{shown['text']}」" if "text" in shown else ""
     return f"{known(shown['what'])}{cause}{said}"
-
-
-def _text(document: Mapping[str, Any]) -> str | None:
-    message = (document.get("event") or {}).get("message") or {}
-    words = message.get("text") if isinstance(message, Mapping) else None
-    return words if isinstance(words, str) else None

@@ -38,7 +38,7 @@ def trace(own: Opened, id_: str, text: bool, as_json: bool) -> None:
 
     story = tell(own.database, id_, text=text)
     if as_json:
-        echo_json(story.as_json())
+        echo_json(story)
     else:
         show_page(page(story))
 

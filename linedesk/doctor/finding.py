@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from linedesk.operate.health import HealthProblem
 
@@ -28,24 +29,14 @@ class Finding:
     do: str = ""
 
 
-def ok(saw: str) -> Finding:
-    """A finding: as it should be."""
-    return Finding(FindingLevel.OK, saw)
-
-
-def warn(saw: str, do: str) -> Finding:
-    """A finding: it works now, but needs attention."""
-    return Finding(FindingLevel.WARN, saw, do)
-
-
-def bad(saw: str, do: str) -> Finding:
-    """A finding: it does not work, or data is about to be lost."""
-    return Finding(FindingLevel.BAD, saw, do)
-
-
-def skip(saw: str, do: str = "") -> Finding:
-    """A finding: not checked, with the reason."""
-    return Finding(FindingLevel.SKIP, saw, do)
+ok = partial(Finding, FindingLevel.OK)
+"""A finding: as it should be."""
+warn = partial(Finding, FindingLevel.WARN)
+"""A finding: it works now, but needs attention."""
+bad = partial(Finding, FindingLevel.BAD)
+"""A finding: it does not work, or data is about to be lost."""
+skip = partial(Finding, FindingLevel.SKIP)
+"""A finding: not checked, with the reason."""
 
 
 def of(problem: HealthProblem, *, saw: str = "") -> Finding:

@@ -370,17 +370,14 @@ def _event_head(database: Database[Any], channel: str, key: str) -> Head | None:
     for name, doing in (("threads", reason(Why.HANDLER_RUNS)), ("waiting", None)):
         for one in processes.listed(row, name):
             # A row with an effectId belongs to a send that waits: its event is decided.
-            if EFFECT_ID not in one and _is_of(one, whose) and isinstance(one.get(EVENT_ID), str):
+            is_its_own = EFFECT_ID not in one and whose.items() <= one.items()
+            if is_its_own and isinstance(one.get(EVENT_ID), str):
                 why = doing or one.get("why", "")
                 return Head("event", one[EVENT_ID], why, one.get("since"), is_held)
     if first is None:
         return None
     document = first.get("document") or {"_id": first["_id"]}
     return Head("event", name_of(document), first.get("why", ""), first.get("since"), is_held)
-
-
-def _is_of(one: Mapping[str, Any], whose: Mapping[str, str]) -> bool:
-    return all(one.get(name) == value for name, value in whose.items())
 
 
 def _send_head(database: Database[Any], channel: str, key: str) -> Head | None:

@@ -28,6 +28,7 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection
 from pymongo.database import Database
 
+from linedesk.operate.format import as_json
 from linedesk.operate.text import CAUSES, NotDone, NotReplayed, known
 from linedesk.runtime.language import DEFAULT, mark, speaking
 from linedesk.runtime.language import gettext as _
@@ -118,10 +119,10 @@ def summary(letter: Letter) -> dict[str, Any]:
         "about": letter.get("about"),
         "explained": None if letter.get("cause") is None else explained(letter),
         "attempts": letter.get("attempts"),
-        FIRST_AT: _iso(letter.get(FIRST_AT)),
-        LAST_AT: _iso(letter.get(LAST_AT)),
+        FIRST_AT: as_json(letter.get(FIRST_AT)),
+        LAST_AT: as_json(letter.get(LAST_AT)),
         "replays": letter.get("replays", 0),
-        REPLAYED_AT: _iso(letter.get(REPLAYED_AT)),
+        REPLAYED_AT: as_json(letter.get(REPLAYED_AT)),
         "replay": last_replay(letter),
     }
 
@@ -138,10 +139,6 @@ def frames(traceback: str | None, *, id_: str) -> str | None:
     hidden = _(MESSAGE_HIDDEN).format(id=shlex.quote(id_))
     code = [n + 1 for n in kept if n + 1 < len(lines) and lines[n + 1].startswith("    ")]
     return "\n".join([*(lines[n] for n in sorted({*kept, *code})), hidden])
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return moment.astimezone().isoformat() if moment else None
 
 
 BY_CODE = {"$group": {"_id": "$cause"}}
@@ -291,14 +288,12 @@ def letter_groups(database: Database[Any]) -> list[LetterGroup]:
     return sorted(groups, key=lambda one: (-one.count, str(one.cause), one.where))
 
 
-def ids_in(
-    database: Database[Any], cause: str, where: str, *, until: datetime | None = None
-) -> list[str]:
-    """Return the ids of a group, the oldest first, without letters given up later than `until`.
+def ids_in(database: Database[Any], cause: str, where: str) -> list[str]:
+    """Return the ids of a group, the oldest first.
 
     `cause` is the line of a cause. Raises StoreUnavailable.
     """
-    rows = [row for row in _open_letters(database, until=until) if str(Cause.of(row)) == cause]
+    rows = [row for row in _open_letters(database) if str(Cause.of(row)) == cause]
     fits = [row["_id"] for row in rows if where_failed(row.get("traceback")) == where]
     return fits[::-1]
 
@@ -318,13 +313,10 @@ def where_failed(traceback: Any) -> str:
     return f"{file}:{number} in {function}" if function else f"{file}:{number}"
 
 
-def _open_letters(database: Database[Any], *, until: datetime | None = None) -> list[Document]:
-    query: Document = {REPLAYED_AT: None}
-    if until is not None:
-        query[LAST_AT] = {"$lte": until}
+def _open_letters(database: Database[Any]) -> list[Document]:
     fields = ["cause", "about", "traceback", LAST_AT]
     with translated(), pymongo.timeout(GROUPS_SECONDS):
-        rows = database[DEADLETTERS].find(query, fields)
+        rows = database[DEADLETTERS].find({REPLAYED_AT: None}, fields)
         return list(rows.sort(LAST_AT, -1).limit(NEWEST_LETTERS))
 
 

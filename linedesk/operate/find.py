@@ -152,7 +152,7 @@ def by_name(database: Database[Any], word: str) -> tuple[list[Document], int]:
                     is_whole = False
                     return
 
-    best = nsmallest(MOST_NAMED, ranked(), key=lambda found: (found[0], -_recency(found[1])))
+    best = nsmallest(MOST_NAMED, ranked(), key=lambda found: (found[0], -at_of(found[1])))
     # The number is an estimate of MongoDB's, which reads no document for it.
     unseen = 0 if is_whole else max(1, conversations.estimated_document_count() - seen)
     return [row for _place, row in best], unseen
@@ -180,7 +180,8 @@ def _rank(row: Mapping[str, Any], wanted: str) -> int | None:
     return min(fits, default=None)
 
 
-def _recency(row: Mapping[str, Any]) -> float:
+def at_of(row: Mapping[str, Any]) -> float:
+    """Return the `at` of a row in seconds since 1970; a row without it comes first."""
     at = row.get("at")
     return at.timestamp() if isinstance(at, datetime) else 0.0
 

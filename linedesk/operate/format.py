@@ -109,8 +109,8 @@ def _camel(name: str) -> str:
 TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def echo_json(told: Mapping[str, Any]) -> None:
-    """Print one JSON object on one line."""
+def echo_json(told: object) -> None:
+    """Print a mapping or a dataclass as one JSON object on one line."""
     click.echo(json.dumps(as_json(told), ensure_ascii=False))
 
 

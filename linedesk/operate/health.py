@@ -70,9 +70,6 @@ CERTIFICATE_WARN_SECONDS, CERTIFICATE_BAD_SECONDS = 21 * DAY_SECONDS, 7 * DAY_SE
 # Difference between two clocks. A timer may fire a second late unnoticed. At half of a reply
 # token's minute every reply becomes a push.
 CLOCK_WARN_SECONDS, CLOCK_BAD_SECONDS = 1.0, 30.0
-# Lag of the replica set's majority behind its primary. The front desk waits a second for the
-# majority, then spools.
-REPLICATION_WARN_SECONDS = 1.0
 # Free space on MongoDB's disk beyond the room that recvq and the oplog may still take.
 DISK_WARN_BYTES, DISK_BAD_BYTES = 5 * GIGABYTE, GIGABYTE
 # Free space on the spool's disk beyond SPOOL_MAX_MB (warn), or in all (bad). The spool keeps a log

@@ -193,11 +193,6 @@ class QuotaView:
     ends_on: str | None = None
     """Japan's day on which the plan ends at the rate of this month; None if it lasts."""
 
-    @property
-    def share(self) -> float | None:
-        """The used share, 0 to 1."""
-        return None if self.used is None or not self.messages else self.used / self.messages
-
 
 @dataclass(frozen=True)
 class SpoolView:
@@ -367,9 +362,9 @@ class Overview:
     names: Mapping[str, str] = field(default_factory=dict)
     """Known names in LINE of its conversations, by `<channel>/<key>`."""
 
-    def name_of(self, row: Mapping[str, Any], *, channel: str | None = None) -> str | None:
-        """Return the name that belongs to a row; `channel` is the default of a row without one."""
-        return self.names.get(f"{row.get('channel') or channel}/{row.get('key')}")
+    def name_of(self, row: Mapping[str, Any]) -> str | None:
+        """Return the name that belongs to a row."""
+        return self.names.get(f"{row.get('channel')}/{row.get('key')}")
 
     def as_json(self) -> Document:
         """Return the same for programs; seconds and bytes, times with their zone.
@@ -400,16 +395,9 @@ class Read:
 
 
 def read_overview(
-    database: Database[Any],
-    *,
-    channel: str | None = None,
-    now: datetime | None = None,
-    seconds: float = READ_SECONDS,
+    database: Database[Any], *, now: datetime | None = None, seconds: float = READ_SECONDS
 ) -> Overview:
-    """Read everything once, within so many seconds. Raises StoreUnavailable.
-
-    `channel` is the channel of the calls, whose rows name none.
-    """
+    """Read everything once, within so many seconds. Raises StoreUnavailable."""
     now = now or datetime.now(UTC)
     with translated(), pymongo.timeout(seconds):
         seen = put_together(_read(database, now), now=now)

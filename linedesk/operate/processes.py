@@ -108,11 +108,6 @@ def process_of(row: Row, *, now: datetime) -> Process:
     )
 
 
-def is_fresh(row: Row, *, now: datetime) -> bool:
-    """Return whether a running process wrote the row."""
-    return process_of(row, now=now).is_fresh
-
-
 def listed(row: Row, name: str) -> list[Document]:
     """Return the rows within a row: threads, waiting, paused."""
     found = row.get(name)
@@ -173,7 +168,7 @@ def present_leader(database: Database[Any]) -> Mapping[str, Any] | None:
     """Return the leader's row; None where the last leader has ended or is silent."""
     now = datetime.now(UTC)
     rows = reported(database, STATUS).find({"role": DISPATCHER})
-    return leading(row for row in rows if is_fresh(row, now=now))
+    return leading(row for row in rows if process_of(row, now=now).is_fresh)
 
 
 def _leads(row: Row) -> bool:

@@ -72,9 +72,9 @@ def share(value: Any) -> str:
     return _("{number} %").format(number=f"{value * 100:.{digits}f}")
 
 
-def ago(moment: Moment, now: datetime | None = None) -> str:
+def ago(moment: Moment) -> str:
     """Return the distance from now: `3 s ago`, `in 5 min`."""
-    gone = _gone(moment, now)
+    gone = _gone(moment)
     if gone is None:
         return NONE
     if abs(gone) < 1:
@@ -94,9 +94,9 @@ def since(moment: Moment) -> str:
     return seconds(_gone(moment))
 
 
-def _gone(moment: Moment, now: datetime | None = None) -> float | None:
+def _gone(moment: Moment) -> float | None:
     at = _datetime(moment)
-    return None if at is None else ((now or datetime.now(UTC)) - at).total_seconds()
+    return None if at is None else (datetime.now(UTC) - at).total_seconds()
 
 
 def zone() -> str:

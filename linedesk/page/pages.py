@@ -110,7 +110,7 @@ def page_routes(context: PageContext, *, overview_seconds: float = OVERVIEW_SECO
 def _overview_routes(router: APIRouter, context: PageContext, overview_seconds: float) -> None:
     overviews = LiveReadings(
         context.reader,
-        lambda: read_overview(context.reading, channel=context.console.channel),
+        lambda: read_overview(context.reading),
         every_seconds=overview_seconds,
     )
     curves = {(hours, name): _curves(context, hours, name) for hours in HOURS for name in LANGUAGES}

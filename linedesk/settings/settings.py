@@ -257,7 +257,8 @@ def load_settings(environ: Mapping[str, str], *, config_path: Path | None = None
     try:
         settings = Settings.model_validate(given)
     except ValidationError as error:
-        raise SettingsError(_problems(error, given)) from None
+        problems = [_problem(one["loc"], one["msg"], given) for one in error.errors()]
+        raise SettingsError(list(dict.fromkeys(problems))) from None
     settings._removed = removed
     return settings
 
@@ -266,47 +267,29 @@ def require(settings: Settings, *names: str) -> None:
     """Raise SettingsError for each of these settings (by attribute name) that has no value."""
     missing = [name for name in names if not getattr(settings, name)]
     if missing:
-        raise SettingsError(
-            [
-                _("{name} is not set: it must be {rule}").format(
-                    name=name.upper(), rule=_rule(name)
-                )
-                for name in missing
-            ]
-        )
+        told = _("{name} is not set: it must be {rule}")
+        raise SettingsError([told.format(name=name.upper(), rule=_rule(name)) for name in missing])
 
 
 def require_pika() -> None:
     """Raise SettingsError unless the extra `amqp` is installed, without importing it."""
     if find_spec("pika") is None:
-        raise SettingsError(
-            [
-                _(
-                    "handlers in workers need the package pika, which is not installed: run "
-                    "`pip install 'linedesk[amqp]'`; on a machine that deploy/install.sh has "
-                    "installed, set DISPATCHER_WORKERS to amqp in linedesk.toml and run it again"
-                )
-            ]
+        told = _(
+            "handlers in workers need the package pika, which is not installed: run "
+            "`pip install 'linedesk[amqp]'`; on a machine that deploy/install.sh has "
+            "installed, set DISPATCHER_WORKERS to amqp in linedesk.toml and run it again"
         )
+        raise SettingsError([told])
 
 
 def require_server(settings: Settings) -> None:
     """Raise SettingsError if MONGODB_URI is embedded: a single process has no mongod of its own."""
     if settings.mongodb_uri == EMBEDDED:
-        raise SettingsError(
-            [
-                _(
-                    "MONGODB_URI is embedded, which only `linedesk up` and `linedesk demo` can "
-                    "start: for a single process set it to the URI of a running MongoDB"
-                )
-            ]
+        told = _(
+            "MONGODB_URI is embedded, which only `linedesk up` and `linedesk demo` can "
+            "start: for a single process set it to the URI of a running MongoDB"
         )
-
-
-def _problems(error: ValidationError, given: Mapping[str, Any]) -> list[str]:
-    return list(
-        dict.fromkeys(_problem(details["loc"], details["msg"], given) for details in error.errors())
-    )
+        raise SettingsError([told])
 
 
 def _problem(location: tuple[int | str, ...], message: str, given: Mapping[str, Any]) -> str:

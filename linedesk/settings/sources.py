@@ -37,12 +37,7 @@ def gather(
     known = (*known, *REMOVED)
     given = _from_toml(config_path, known) if config_path else {}
     given |= _from_credentials(environ.get("CREDENTIALS_DIRECTORY"))
-    given |= _from_environment(environ, known)
-    return given
-
-
-def _from_environment(environ: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
-    return _set_values({name: environ.get(name.upper(), "") for name in known})
+    return given | _set_values({name: environ.get(name.upper(), "") for name in known})
 
 
 def _from_credentials(directory: str | None) -> dict[str, str]:
@@ -59,12 +54,9 @@ def _from_toml(path: Path, known: Sequence[str]) -> dict[str, Any]:
         raise SettingsError([told]) from None
     unknown = [key for key in table if key.lower() not in known]
     if unknown:
+        told = _("{file} has an unknown setting: {name}")
         raise SettingsError(
-            [
-                _("{file} has an unknown setting: {name}").format(file=path, name=key)
-                + _suggestion(key, known)
-                for key in unknown
-            ]
+            [told.format(file=path, name=key) + _suggestion(key, known) for key in unknown]
         )
     given = {key.lower(): value for key, value in table.items()}
     # The one setting that may be a table.

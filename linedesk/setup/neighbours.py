@@ -255,7 +255,8 @@ class Neighbours:
         """Repair collections, cheaply where all is well. Raises StoreUnavailable, AccessRefused."""
         with translated():
             # Read first: the next check detects changes made during this one.
-            there = self._identities()
+            rows = self._database.list_collections(filter={"name": {"$in": list(NEIGHBOURS)}})
+            there = {row["name"]: row.get("info", {}).get("uuid") for row in rows}
             if there == self._right:
                 return
             wrong = list(wrong_neighbours(self._database))
@@ -273,7 +274,3 @@ class Neighbours:
             log.warning("collections repaired found=%s", ", ".join(wrong))
         elif self._tries == 2:
             log.error("%s found=%s", NOT_MENDED, ", ".join(wrong))
-
-    def _identities(self) -> Mapping[str, Any]:
-        rows = self._database.list_collections(filter={"name": {"$in": list(NEIGHBOURS)}})
-        return {row["name"]: row.get("info", {}).get("uuid") for row in rows}

@@ -14,11 +14,9 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from linedesk.setup import children
 from linedesk.setup.replica_set import ensure_replica_set
-from linedesk.store.client import connect
 from linedesk.store.errors import StoreUnavailable
 
 START_SECONDS = 30.0
@@ -127,12 +125,7 @@ class EmbeddedMongod:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     def _wait_until_it_answers(self) -> None:
@@ -152,12 +145,6 @@ class EmbeddedMongod:
 
     def _log_tail(self) -> str:
         return self._log.read_text("utf-8", "replace")[-1000:]
-
-
-def server_version(uri: str) -> str:
-    """The version of the MongoDB server behind a URI, for a closing report."""
-    with connect(uri, app_name="linedesk") as client:
-        return str(client.server_info()["version"])
 
 
 def state_dir() -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from urllib.parse import quote_plus
 
 from pymongo import MongoClient, uri_parser
@@ -124,15 +123,13 @@ def by_loopback(uri: Uri) -> Client | None:
 
 def _servers(uri: str) -> list[str]:
     """The servers in a URI; those of a mongodb+srv URI are only in the DNS."""
-    return list(_told(uri_parser.parse_uri(uri)["nodelist"]))
-
-
-def _told(nodes: list[tuple[str, int | None]]) -> Iterator[str]:
-    for host, port in nodes:
+    found = []
+    for host, port in uri_parser.parse_uri(uri)["nodelist"]:
         if port is None:  # the path of a socket
-            yield quote_plus(host)
+            found.append(quote_plus(host))
         else:
-            yield f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            found.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    return found
 
 
 def _initiate(client: Client, uri: str, where: str) -> str:

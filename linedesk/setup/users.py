@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from linedesk.settings import rules
@@ -276,21 +275,13 @@ def _ensure_roles(client: Client, user: User, database: str) -> bool:
     for place, privileges in user.privileges(database).items():
         asked = {"role": user.name, "db": place}
         found = client[place].command("rolesInfo", asked, showPrivileges=True)["roles"]
-        if not found:
-            _write_role(client[place], "createRole", user.name, privileges)
-        elif found[0]["roles"] or as_set(found[0]["privileges"]) != as_set(privileges):
-            # Of another version, or changed by hand.
-            _write_role(client[place], "updateRole", user.name, privileges)
-        else:
+        # Of another version, or changed by hand.
+        if found and not found[0]["roles"] and as_set(found[0]["privileges"]) == as_set(privileges):
             continue
+        role: Document = {"privileges": privileges, "roles": [], "writeConcern": WRITTEN}
+        client[place].command("updateRole" if found else "createRole", user.name, **role)
         changed = True
     return changed
-
-
-def _write_role(
-    place: Database[Any], command: str, name: str, privileges: Sequence[Document]
-) -> None:
-    place.command(command, name, privileges=privileges, roles=[], writeConcern=WRITTEN)
 
 
 def _as_set(roles: Sequence[Role]) -> Roles:

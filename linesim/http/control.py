@@ -268,16 +268,14 @@ class Control:
 
 async def refused(request: Request, error: Exception) -> Response:
     """The answer for this interface's own errors."""
-    statuses: dict[type[Exception], int] = {UnknownChat: 404, NotPossible: 409, Stopped: 503}
-    status = error.status if isinstance(error, LineError) else statuses[type(error)]
-    return JSONResponse({"error": _words(error)}, status)
+    status = error.status if isinstance(error, LineError) else STATUSES[type(error)]
+    is_stopping = isinstance(error, Stopped)
+    words = "the simulator is stopping" if is_stopping else str(error.args[0])
+    return JSONResponse({"error": words}, status)
 
 
-def _words(error: Exception) -> Any:
-    return "the simulator is stopping" if isinstance(error, Stopped) else str(error.args[0])
-
-
-REFUSALS: tuple[type[Exception], ...] = (UnknownChat, NotPossible, Stopped, LineError)
+STATUSES: dict[type[Exception], int] = {UnknownChat: 404, NotPossible: 409, Stopped: 503}
+REFUSALS = (*STATUSES, LineError)
 
 
 _OUTCOMES: dict[str, Callable[[NewRule], Outcome | BadMember]] = {

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
@@ -61,8 +62,9 @@ def line_routes(sim: Sim, stopping: Stopping) -> APIRouter:
     router = APIRouter()
     api = LineApi(sim, stopping)
     for endpoint in ENDPOINTS:
-        router.add_api_route(endpoint.path, api.handler(endpoint), methods=[endpoint.method])
-    router.add_api_route(UNKNOWN.path, api.handler(UNKNOWN), methods=METHODS)
+        handle = partial(api.handle, endpoint)
+        router.add_api_route(endpoint.path, handle, methods=[endpoint.method])
+    router.add_api_route(UNKNOWN.path, partial(api.handle, UNKNOWN), methods=METHODS)
     return router
 
 
@@ -73,13 +75,7 @@ class LineApi:
         self._stopping = stopping
         self._pause = stopping.pause
 
-    def handler(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-        async def handle(request: Request) -> Response:
-            return await self._handle(endpoint, request)
-
-        return handle
-
-    async def _handle(self, endpoint: Endpoint, request: Request) -> Response:
+    async def handle(self, endpoint: Endpoint, request: Request) -> Response:
         call = self._begin(endpoint, request)
         try:
             raw = await _read(request)
@@ -122,9 +118,16 @@ class LineApi:
         """None: the connection is to be closed without an answer."""
 
         async def act() -> Answer:
-            with self._platform.watch.changing():
-                done = _answered(lambda: self._act(endpoint, call, request, raw))
-            return await self._ran(done) if isinstance(done, Errand) else done
+            try:
+                with self._platform.watch.changing():
+                    done = self._act(endpoint, call, request, raw)
+            except LineError as error:
+                return refusal(error)
+            if isinstance(done, Answer):
+                return done
+            # Without the lock, since the bot server may be slow, or call this API itself.
+            test = partial(self._sim.test_webhook, done.url)
+            return done.answer(await self._stopping.in_thread(test))
 
         with self._platform.watch.changing():
             try:
@@ -151,28 +154,14 @@ class LineApi:
             return await act()
         call.fault = type(fault.outcome).__name__.lower()
         if isinstance(fault.outcome, Late):
-            return await self._late(fault.outcome.seconds, act, first=fault.accept)
+            early = await act() if fault.accept else None
+            await self._pause(fault.outcome.seconds)
+            return early or await act()
         if isinstance(fault.outcome, Cut | Drip):
             return replace(await act(), spoilt=fault.outcome)
         if fault.accept:
             await act()
         return faulty(fault.outcome) if isinstance(fault.outcome, Status) else None
-
-    async def _late(
-        self, seconds: float, act: Callable[[], Awaitable[Answer]], *, first: bool
-    ) -> Answer:
-        if first:
-            answer = await act()
-            await self._pause(seconds)
-            return answer
-        await self._pause(seconds)
-        return await act()
-
-    async def _ran(self, errand: Errand) -> Answer:
-        """Runs it without the lock, since the bot server may be slow, or call this API itself."""
-        return errand.answer(
-            await self._stopping.in_thread(lambda: self._sim.test_webhook(errand.url))
-        )
 
     def _act(
         self, endpoint: Endpoint, call: Call, request: Request, raw: bytes | None
@@ -207,13 +196,6 @@ class LineApi:
             spoilt=answer.spoilt,
             pause=self._pause,
         )
-
-
-def _answered(act: Callable[[], Answer | Errand]) -> Answer | Errand:
-    try:
-        return act()
-    except LineError as error:
-        return refusal(error)
 
 
 async def _read(request: Request) -> bytes | None:

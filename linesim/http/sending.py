@@ -28,7 +28,7 @@ def note_address(platform: Platform, call: Call) -> None:
 
 
 def reply(platform: Platform, call: Call) -> Answer:
-    validation.check_reply(call.body)
+    validation.check(call.body, "replyToken")
     call.token_lapsed = platform.reply_tokens.has_lapsed(call.body["replyToken"])
     spent = platform.reply_tokens.spend(call.body["replyToken"])
     sent = _sent_messages(platform, call)
@@ -39,7 +39,7 @@ def reply(platform: Platform, call: Call) -> Answer:
 
 def push(platform: Platform, call: Call) -> Answer:
     _check_key(platform, call)
-    validation.check_push(call.body)
+    validation.check(call.body, "to")
     chat_id = call.body["to"]
     _refuse_unknown_chat(platform, chat_id)
     platform.rate_limits.check_recipient(chat_id)
@@ -57,16 +57,13 @@ def multicast(platform: Platform, call: Call) -> Answer:
     """
     _check_key(platform, call)
     validation.check_multicast(call.body)
+    is_taken = platform.options.unknown_members == "taken"
     for place, user_id in enumerate(call.body["to"]):
-        if not _is_member(platform, user_id):
+        is_known = is_taken or user_id in platform.world.users
+        if not user_id.startswith("U") or not is_known:
             raise errors.invalid_property(f"to[{place}]")
     _accept_counted(platform, call, list(dict.fromkeys(call.body["to"])), "multicast")
     return json_answer({})
-
-
-def _is_member(platform: Platform, user_id: str) -> bool:
-    taken = platform.options.unknown_members == "taken"
-    return user_id.startswith("U") and (taken or user_id in platform.world.users)
 
 
 def validate(platform: Platform, call: Call) -> Answer:

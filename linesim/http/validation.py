@@ -21,17 +21,12 @@ def problem(property_: str, message: str) -> Problem:
     return Finding(message, property_).as_detail()
 
 
-def check(body: Any) -> None:
-    """Raises LineError 400 unless `messages` holds one to five good messages."""
-    _refuse([*_messages(body)])
-
-
-def check_reply(body: Any) -> None:
-    _refuse([*_filled(body, "replyToken"), *_messages(body)])
-
-
-def check_push(body: Any) -> None:
-    _refuse([*_filled(body, "to"), *_messages(body)])
+def check(body: Any, *needed: str) -> None:
+    """Raises LineError 400 unless these properties are texts, and `messages` holds one to five good
+    messages.
+    """
+    empty = [name for name in needed if not isinstance(body.get(name), str) or not body[name]]
+    _refuse([*(problem(name, EMPTY) for name in empty), *_messages(body)])
 
 
 def check_multicast(body: Any) -> None:
@@ -41,11 +36,6 @@ def check_multicast(body: Any) -> None:
 def _refuse(problems: list[Problem]) -> None:
     if problems:
         raise errors.invalid_body(problems)
-
-
-def _filled(body: dict[str, Any], name: str) -> Iterator[Problem]:
-    if not isinstance(body.get(name), str) or not body[name]:
-        yield problem(name, EMPTY)
 
 
 def _recipients(body: dict[str, Any]) -> Iterator[Problem]:

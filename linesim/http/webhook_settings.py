@@ -54,10 +54,11 @@ def test(platform: Platform, call: Call) -> Errand:
 
 def tested(delivery: Delivery) -> Answer:
     """The result of a delivery without events, in LINE's form."""
+    moment = datetime.fromtimestamp(delivery.at, UTC).isoformat(timespec="milliseconds")
     return json_answer(
         {
             "success": delivery.delivered,
-            "timestamp": _iso(delivery.at),
+            "timestamp": moment.replace("+00:00", "Z"),
             "statusCode": delivery.status or 0,
             "reason": _reason(delivery),
             "detail": str(delivery.status or delivery.error),
@@ -89,8 +90,3 @@ def _is_http(url: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname)
-
-
-def _iso(unix_time: float) -> str:
-    moment = datetime.fromtimestamp(unix_time, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -172,7 +172,8 @@ def _overtaken(answered: Iterable[Asked]) -> Iterable[tuple[Asked, Asked]]:
     last is needed.
     """
     events = sorted(answered, key=lambda each: each.posted)
-    accepted = sorted(_acceptances(events), key=lambda pair: pair[0])
+    found = ((each.accepted, each) for each in events if each.accepted is not None)
+    accepted = sorted(found, key=lambda pair: pair[0])
     place, last, done = 0, None, float("-inf")
     for each in events:
         while place < len(accepted) and accepted[place][0] < each.posted:
@@ -182,10 +183,6 @@ def _overtaken(answered: Iterable[Asked]) -> Iterable[tuple[Asked, Asked]]:
             place += 1
         if last is not None and each.begun < done:
             yield last, each
-
-
-def _acceptances(events: Iterable[Asked]) -> Iterable[tuple[float, Asked]]:
-    return ((each.accepted, each) for each in events if each.accepted is not None)
 
 
 def _seconds(asked: Sequence[Asked], calls: Sequence[Call]) -> float:

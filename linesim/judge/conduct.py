@@ -38,17 +38,10 @@ def overlaps(calls: Sequence[Call]) -> Iterable[Pair]:
     for call in calls:
         if open_ is not None and call.started < end:
             yield pair(open_, call)
-        if _answered_in_time(call) and call.finished is not None and call.finished > end:
+        if call.status is None or call.hung_up is not None or call.finished is None:
+            continue
+        if end < call.finished < call.started + ANSWER_SECONDS:
             open_, end = call, call.finished
-
-
-def _answered_in_time(call: Call) -> bool:
-    return (
-        call.status is not None
-        and call.hung_up is None
-        and call.finished is not None
-        and call.finished - call.started < ANSWER_SECONDS
-    )
 
 
 class Repeats:
@@ -86,14 +79,9 @@ class Repeats:
             return False
         reply, push = calls
         late = push.started > asked.posted + token_seconds
-        return late and (_unknown(reply) or any(self._asked_again(reply, push)))
-
-    def _asked_again(self, reply: Call, push: Call) -> Iterable[bool]:
-        """The token was tried again from elsewhere, so the outcome was unknown."""
-        return (
-            call.started < push.started and not heard(reply, call)
-            for call in self._of[reply.number]
-        )
+        # If the token was tried again from elsewhere, the outcome was unknown, too.
+        again = (one for one in self._of[reply.number] if one.started < push.started)
+        return late and (_unknown(reply) or any(not heard(reply, one) for one in again))
 
 
 def _unknown(call: Call) -> bool:

@@ -72,20 +72,13 @@ def asked_in(deliveries: Iterable[Delivery], expect: Expect) -> dict[str, Asked]
             continue
         for event in delivery.events:
             if event_id := event.get("webhookEventId"):
-                asked = found.get(event_id) or _ask(found, event_id, event, delivery, expect)
+                if (asked := found.get(event_id)) is None:
+                    chat, texts = chat_id_of(event) or event_id, tuple(expect(event))
+                    asked = found[event_id] = Asked(event_id, chat, texts, delivery.started)
+                    asked.said = [[] for _ in texts]
                 _note(asked, delivery)
                 _note_token(asked, event, delivery)
     return found
-
-
-def _ask(
-    found: dict[str, Asked], event_id: str, event: Event, delivery: Delivery, expect: Expect
-) -> Asked:
-    texts = tuple(expect(event))
-    asked = Asked(event_id, chat_id_of(event) or event_id, texts, delivery.started)
-    asked.said = [[] for _ in texts]
-    found[event_id] = asked
-    return asked
 
 
 def _note(asked: Asked, delivery: Delivery) -> None:

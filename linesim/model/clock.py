@@ -3,31 +3,24 @@ move.
 """
 
 import time
+from abc import ABC, abstractmethod
 from threading import Lock
-from typing import Protocol
 
 MOST_SECONDS = 366 * 24 * 60 * 60.0
 
 
-class Clock(Protocol):
+class Clock(ABC):
     """Seconds of a monotonic clock, for spans, and Unix seconds, for displayed times.
 
     `advance` moves both; `ahead` is the total in seconds. It raises ValueError for zero, negative
-    moves, or more than a year at once.
+    moves, or more than a year at once. Safe to use from any number of threads.
     """
 
+    @abstractmethod
     def monotonic(self) -> float: ...
 
+    @abstractmethod
     def time(self) -> float: ...
-
-    def advance(self, seconds: float) -> None: ...
-
-    @property
-    def ahead(self) -> float: ...
-
-
-class _Advanced:
-    """How far a clock was moved; safe to use from any number of threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -45,7 +38,7 @@ class _Advanced:
             self._ahead += seconds
 
 
-class ShiftedClock(_Advanced):
+class ShiftedClock(Clock):
     """The system's clock, and ahead of it once it was moved."""
 
     def monotonic(self) -> float:
@@ -55,7 +48,7 @@ class ShiftedClock(_Advanced):
         return time.time() + self.ahead
 
 
-class HandClock(_Advanced):
+class HandClock(Clock):
     """Changes only by `advance`; both of its times move together."""
 
     def __init__(self, start: float = 1_800_000_000.0) -> None:

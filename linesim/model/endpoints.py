@@ -1,10 +1,8 @@
-"""LINE's endpoints that the simulator answers: name, method, path template and rate limit.
+"""LINE's endpoints that the simulator answers: name, method, path template and rate limit; and the
+channel's monthly quota of counted messages.
 
-The limits are LINE's own, per channel and endpoint whatever the parameters (reference, "Rate
-limits").
-
-LINE's rate limits, one token bucket per endpoint, and the channel's monthly quota of counted
-messages.
+The limits are LINE's own, one token bucket per channel and endpoint whatever the parameters
+(reference, "Rate limits").
 """
 
 from collections.abc import Mapping

@@ -5,6 +5,7 @@ distinguish two of them.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 
@@ -55,14 +56,10 @@ def invalid_property(name: str) -> LineError:
     )
 
 
-def not_sent() -> LineError:
-    """A push to a user, group or room that LINE does not know; it names no property."""
-    return LineError(400, "Failed to send messages")
-
-
-def invalid_reply_token() -> LineError:
-    """The same message for a token that is unknown, used or expired."""
-    return LineError(400, "Invalid reply token")
+not_sent = partial(LineError, 400, "Failed to send messages")
+"""A push to a user, group or room that LINE does not know; it names no property."""
+invalid_reply_token = partial(LineError, 400, "Invalid reply token")
+"""The same message for a token that is unknown, used or expired."""
 
 
 def not_json(line: int | str, column: int | str) -> LineError:
@@ -79,21 +76,11 @@ def not_authenticated(reason: str) -> LineError:
     )
 
 
-def not_found() -> LineError:
-    return LineError(404, "Not found")
-
-
-def retry_key_not_supported() -> LineError:
-    return LineError(400, "The retry key is not supported by this API")
-
-
-def retry_key_malformed() -> LineError:
-    return LineError(400, "The retry key must be a UUID in hexadecimal format")
-
-
-def retry_key_changed() -> LineError:
-    """LINE documents no answer ("retry may not work as you expect"), so this one is linesim's."""
-    return LineError(400, "The retry key was used for another request")
+not_found = partial(LineError, 404, "Not found")
+retry_key_not_supported = partial(LineError, 400, "The retry key is not supported by this API")
+retry_key_malformed = partial(LineError, 400, "The retry key must be a UUID in hexadecimal format")
+retry_key_changed = partial(LineError, 400, "The retry key was used for another request")
+"""LINE documents no answer ("retry may not work as you expect"), so this one is linesim's."""
 
 
 def already_accepted(request_id: str, sent_messages: Sequence[Mapping[str, str]]) -> LineError:
@@ -105,39 +92,27 @@ def already_accepted(request_id: str, sent_messages: Sequence[Mapping[str, str]]
     )
 
 
-def gone() -> LineError:
-    return LineError(410, "The message has been unsent")
-
-
-def too_large() -> LineError:
-    return LineError(413, "The request body exceeds the size limit of 2 MB")
+gone = partial(LineError, 410, "The message has been unsent")
+too_large = partial(LineError, 413, "The request body exceeds the size limit of 2 MB")
 
 
 def media_type_not_supported(content_type: str) -> LineError:
     return LineError(415, f"The content type, {content_type}, is not supported")
 
 
-def rate_limited() -> LineError:
-    """The bucket of this endpoint is empty."""
-    return LineError(429, "The API rate limit has been exceeded. Try again later.")
-
-
-def monthly_limit() -> LineError:
-    """Also if a call merely exceeds the rest, or a delivery of LINE's console reserves messages
-    (reference, "Send narrowcast message").
-    """
-    return LineError(429, "You have reached your monthly limit.")
-
-
-def too_many_to_one() -> LineError:
-    """Of pushes only ("A large number of messages were sent to the same user"). The reference
-    gives the condition and not the message.
-    """
-    return LineError(429, "You have sent too many messages to the same user.")
-
-
-def too_many_at_once() -> LineError:
-    """Of audience uploads only (reference, "Limit on the number of concurrent operations"), with
-    linesim's own message.
-    """
-    return LineError(429, "The limit on the number of concurrent operations has been exceeded.")
+rate_limited = partial(LineError, 429, "The API rate limit has been exceeded. Try again later.")
+"""The bucket of this endpoint is empty."""
+monthly_limit = partial(LineError, 429, "You have reached your monthly limit.")
+"""Also if a call merely exceeds the rest, or a delivery of LINE's console reserves messages
+(reference, "Send narrowcast message").
+"""
+too_many_to_one = partial(LineError, 429, "You have sent too many messages to the same user.")
+"""Of pushes only ("A large number of messages were sent to the same user"). The reference
+gives the condition and not the message.
+"""
+too_many_at_once = partial(
+    LineError, 429, "The limit on the number of concurrent operations has been exceeded."
+)
+"""Of audience uploads only (reference, "Limit on the number of concurrent operations"), with
+linesim's own message.
+"""

@@ -9,6 +9,7 @@ of LINE's refusals (linesim.model.errors), or those of a proxy on the way.
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from linesim.model import errors
@@ -91,9 +92,19 @@ class Fault:
 HTML = b"<html><head><title>502 Bad Gateway</title></head>\xff\xfe<body>\x83\x47</body></html>"
 
 
-def server_error() -> Status:
-    """LINE's 500."""
-    return Status(500, {"message": "Internal server error"})
+def _refusal(error: LineError, headers: dict[str, str] | None = None) -> Status:
+    return Status(error.status, error.body(), headers or {})
+
+
+server_error = partial(Status, 500, {"message": "Internal server error"})
+"""LINE's 500."""
+monthly_limit = partial(_refusal, errors.monthly_limit())
+"""LINE's 429 for the month's quota."""
+too_many_to_one = partial(_refusal, errors.too_many_to_one())
+"""LINE's 429 for many messages to the same user."""
+too_many_at_once = partial(_refusal, errors.too_many_at_once())
+"""LINE's 429 for operations at the same time."""
+unauthorized = partial(_refusal, errors.not_authenticated("invalid token"))
 
 
 def html_error(status: int = 502) -> Status:
@@ -112,33 +123,10 @@ def too_many(retry_after: int | None = None) -> Status:
     return _refusal(errors.rate_limited(), headers)
 
 
-def monthly_limit() -> Status:
-    """LINE's 429 for the month's quota."""
-    return _refusal(errors.monthly_limit())
-
-
-def too_many_to_one() -> Status:
-    """LINE's 429 for many messages to the same user."""
-    return _refusal(errors.too_many_to_one())
-
-
-def too_many_at_once() -> Status:
-    """LINE's 429 for operations at the same time."""
-    return _refusal(errors.too_many_at_once())
-
-
-def unauthorized() -> Status:
-    return _refusal(errors.not_authenticated("invalid token"))
-
-
 def bad_request(property_: str = "messages[0].text") -> Status:
     """LINE's 400 for an invalid message, with the name of the wrong property."""
     detail = {"message": "May not be empty", "property": property_}
     return _refusal(errors.invalid_body([detail]))
-
-
-def _refusal(error: LineError, headers: dict[str, str] | None = None) -> Status:
-    return Status(error.status, error.body(), headers or {})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,32 +4,21 @@ import itertools
 import secrets
 import uuid
 from datetime import UTC, datetime
+from functools import partial
 
 from ulid import ULID
 
 
-def user_id() -> str:
-    return "U" + secrets.token_hex(16)
+def _chat_id(kind: str) -> str:
+    return kind + secrets.token_hex(16)
 
 
-def group_id() -> str:
-    return "C" + secrets.token_hex(16)
-
-
-def room_id() -> str:
-    return "R" + secrets.token_hex(16)
-
-
-def reply_token() -> str:
-    return secrets.token_hex(16)
-
-
-def quote_token() -> str:
-    return secrets.token_urlsafe(48)
-
-
-def read_token() -> str:
-    return secrets.token_urlsafe(32)
+user_id = partial(_chat_id, "U")
+group_id = partial(_chat_id, "C")
+room_id = partial(_chat_id, "R")
+reply_token = partial(secrets.token_hex, 16)
+quote_token = partial(secrets.token_urlsafe, 48)
+read_token = partial(secrets.token_urlsafe, 32)
 
 
 def request_id() -> str:

@@ -55,23 +55,19 @@ class Watch:
         Raises TimeoutError when it is still false after `timeout_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
-        seen = -1
-        while self._changed_since(seen, deadline):
+        while True:
             with self._changed:
                 seen = self._version
             if value := predicate():
                 return value
-        raise TimeoutError(f"the condition is still false after {timeout_seconds:g} s")
+            if not self._changed_since(seen, deadline):
+                raise TimeoutError(f"the condition is still false after {timeout_seconds:g} s")
 
     def _changed_since(self, version: int, deadline: float) -> bool:
-        """Whether there was a change in time; the first call returns a result even without any time
-        left.
-        """
+        """Whether there was a change in time."""
         left = deadline - time.monotonic()
-        if left <= 0 and version >= 0:
-            return False
         with self._changed:
-            return self._changed.wait_for(lambda: self._version != version, max(left, 0))
+            return left > 0 and self._changed.wait_for(lambda: self._version != version, left)
 
 
 class Platform:

@@ -15,80 +15,48 @@ def clock_view(clock: Clock) -> View:
     return {"now": clock.time(), "ahead": clock.ahead}
 
 
+def _view(record: object, *names: str) -> View:
+    """Fields of a record, under their names in JSON."""
+    return {_camel(name): getattr(record, name) for name in names}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
 def user_view(user: User) -> View:
-    return {
-        "userId": user.user_id,
-        "name": user.name,
-        "friend": user.friend,
-        "blocked": user.blocked,
-    }
+    return _view(user, "user_id", "name", "friend", "blocked")
 
 
 def group_view(group: Group) -> View:
-    return {
-        "chatId": group.chat_id,
-        "name": group.name,
-        "kind": group.kind,
-        "members": list(group.members),
-        "present": group.present,
-    }
+    told = _view(group, "chat_id", "name", "kind", "present")
+    return {**told, "members": list(group.members)}
 
 
 def bubble_view(bubble: Bubble) -> View:
-    return {
-        "number": bubble.number,
-        "chatId": bubble.chat_id,
-        "at": int(bubble.at * 1000),
-        "speaker": bubble.speaker,
-        "userId": bubble.user_id,
-        "message": bubble.message,
-        "messageId": bubble.message_id,
-        "eventId": bubble.event_id,
-        "fate": bubble.fate,
-        "status": bubble.status,
-        "error": bubble.error,
-        "via": bubble.via,
-        "unsent": bubble.unsent,
-    }
+    told = _view(
+        bubble,
+        *("number", "chat_id", "speaker", "user_id", "message", "message_id", "event_id"),
+        *("fate", "status", "error", "via", "unsent"),
+    )
+    return {**told, "at": int(bubble.at * 1000)}
 
 
 def delivery_view(delivery: Delivery) -> View:
-    return {
-        "number": delivery.number,
-        "at": int(delivery.at * 1000),
-        "started": delivery.started,
-        "answered": delivery.answered,
-        "milliseconds": delivery.milliseconds,
-        "status": delivery.status,
-        "error": delivery.error,
-        "delivered": delivery.delivered,
-        "eventIds": list(delivery.event_ids),
-        "events": list(delivery.events),
-    }
+    told = _view(
+        delivery,
+        *("number", "started", "answered", "milliseconds", "status", "error", "delivered"),
+        *("event_ids", "events"),
+    )
+    return {**told, "at": int(delivery.at * 1000)}
 
 
 def call_view(call: Call) -> View:
-    return {
-        "number": call.number,
-        "started": call.started,
-        "finished": call.finished,
-        "at": int(call.at * 1000),
-        "endpoint": call.endpoint,
-        "method": call.method,
-        "path": call.path,
-        "requestId": call.request_id,
-        "retryKey": call.retry_key,
-        "body": call.body,
-        "status": call.status,
-        "message": call.message,
-        "accepted": call.accepted,
-        "fault": call.fault,
-        "chatId": call.chat_id,
-        "userId": call.user_id,
-        "eventId": call.event_id,
-        "acceptedRequestId": call.accepted_request_id,
-        "retryDiffers": call.retry_differs,
-        "paid": call.paid,
-        "unreached": dict(call.unreached),
-        "tokenLapsed": call.token_lapsed,
-    }
+    told = _view(
+        call,
+        *("number", "started", "finished", "endpoint", "method", "path", "request_id"),
+        *("retry_key", "body", "status", "message", "accepted", "fault", "chat_id", "user_id"),
+        *("event_id", "accepted_request_id", "retry_differs", "paid", "token_lapsed"),
+    )
+    return {**told, "at": int(call.at * 1000), "unreached": dict(call.unreached)}

@@ -86,7 +86,7 @@ def room(
             made = stack.enter_context(Room(database, options.pop("sim", sim), bot, **options))
             if made.epoch == 1:
                 # Otherwise its search for outboxes may meet a successor's, and end it.
-                eventually(lambda: made.desk.outbox.boxes.is_loaded)
+                eventually(lambda: not made.desk.outbox.boxes.unloaded)
             return made
 
         yield make

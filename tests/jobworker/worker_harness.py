@@ -208,7 +208,7 @@ class Room:
     @property
     def _is_quiet(self) -> bool:
         outbox = self.desk.outbox
-        is_done = outbox.boxes.is_loaded and self.unfinished == 0 and not len(outbox.boxes)
+        is_done = not outbox.boxes.unloaded and self.unfinished == 0 and not len(outbox.boxes)
         return is_done and not self.effects()
 
     @property

@@ -57,7 +57,14 @@ def clock(box: DoctorContext) -> Finding:
     if reply.date is None:
         return skip(_("LINE's answer had no date"))
     told = reply.date.timestamp()
-    return judge_clock(max(0.0, told - reply.answered_at, reply.asked_at - told - 1.0))
+    off_seconds = max(0.0, told - reply.answered_at, reply.asked_at - told - 1.0)
+    if off_seconds <= CLOCK_WARN_SECONDS:
+        return ok(_("within {seconds:.0f} s of LINE's clock").format(seconds=CLOCK_WARN_SECONDS))
+    saw = _("{seconds:.1f} s off LINE's clock").format(seconds=off_seconds)
+    do = _(
+        "run `systemctl enable --now chronyd` (Debian: chrony); `chronyc tracking` shows the offset"
+    )
+    return bad(saw, do) if off_seconds > CLOCK_BAD_SECONDS else warn(saw, do)
 
 
 def endpoint(box: DoctorContext) -> Finding:
@@ -68,7 +75,16 @@ def endpoint(box: DoctorContext) -> Finding:
         return bad(_("LINE has no webhook URL"), do)
     if not reply.good:
         return _refusal(reply)
-    return judge_endpoint(reply.body, box.settings.frontdesk_path)
+    url, path = str(reply.body.get("endpoint", "")), box.settings.frontdesk_path
+    if not reply.body.get("active"):
+        do = _("switch on Use webhook in the {console}").format(console=_(CONSOLE))
+        return bad(_("{url}, not in use").format(url=url), do)
+    if urlsplit(url).path != path:
+        # Only a warning: a proxy may rewrite the path, and the test call shows whether it does.
+        saw = _("{url}, but FRONTDESK_PATH is {path}").format(url=url, path=path)
+        do = _("set the path in the {console}, or FRONTDESK_PATH").format(console=_(CONSOLE))
+        return warn(saw, do)
+    return ok(url)
 
 
 def certificate(box: DoctorContext) -> Finding:
@@ -98,18 +114,13 @@ def test(box: DoctorContext) -> Finding:
         return skip(_("LINE makes at most 60 test calls an hour"), _("try again in a few minutes"))
     if not reply.good:
         return _refusal(reply)
-    return judge_test(reply.body)
-
-
-def judge_clock(off_seconds: float) -> Finding:
-    """By how far the clock is off."""
-    if off_seconds <= CLOCK_WARN_SECONDS:
-        return ok(_("within {seconds:.0f} s of LINE's clock").format(seconds=CLOCK_WARN_SECONDS))
-    saw = _("{seconds:.1f} s off LINE's clock").format(seconds=off_seconds)
-    do = _(
-        "run `systemctl enable --now chronyd` (Debian: chrony); `chronyc tracking` shows the offset"
+    if reply.body.get("success"):
+        return ok(_("LINE's call was answered with 200 (LINE makes at most 60 an hour)"))
+    reason, detail = str(reply.body.get("reason", "UNKNOWN")), reply.body.get("detail", "")
+    return bad(
+        f"{reason} {reply.body.get('statusCode', '')}, {detail}",
+        _(REASONS.get(reason, OTHERWISE)),
     )
-    return bad(saw, do) if off_seconds > CLOCK_BAD_SECONDS else warn(saw, do)
 
 
 def judge_certificate(shown: Mapping[str, Any], now: datetime) -> Finding:
@@ -133,31 +144,6 @@ def _shown_at(host: str, port: int) -> Mapping[str, Any]:
         shown = secure.getpeercert()
     assert shown is not None, "it was verified"
     return shown
-
-
-def judge_endpoint(body: Mapping[str, Any], path: str) -> Finding:
-    """`path` is FRONTDESK_PATH."""
-    url = str(body.get("endpoint", ""))
-    if not body.get("active"):
-        do = _("switch on Use webhook in the {console}").format(console=_(CONSOLE))
-        return bad(_("{url}, not in use").format(url=url), do)
-    if urlsplit(url).path != path:
-        # Only a warning: a proxy may rewrite the path, and the test call shows whether it does.
-        saw = _("{url}, but FRONTDESK_PATH is {path}").format(url=url, path=path)
-        do = _("set the path in the {console}, or FRONTDESK_PATH").format(console=_(CONSOLE))
-        return warn(saw, do)
-    return ok(url)
-
-
-def judge_test(body: Mapping[str, Any]) -> Finding:
-    """LINE's report of its test call."""
-    reason, detail = str(body.get("reason", "UNKNOWN")), body.get("detail", "")
-    if body.get("success"):
-        return ok(_("LINE's call was answered with 200 (LINE makes at most 60 an hour)"))
-    return bad(
-        f"{reason} {body.get('statusCode', '')}, {detail}",
-        _(REASONS.get(reason, OTHERWISE)),
-    )
 
 
 def _refusal(reply: Reply) -> Finding:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any
 
 from linedesk.doctor.context import DoctorContext
 from linedesk.doctor.finding import Finding, FindingLevel, bad, ok, size, skip, warn
@@ -48,7 +47,7 @@ def running(box: DoctorContext) -> list[Finding]:
 
 
 def _problems(box: DoctorContext) -> list[Finding]:
-    seen = read_overview(box.database, channel=box.settings.line_channel)
+    seen = read_overview(box.database)
     return [
         Finding(FindingLevel(one.level), f"{one.topic}: {one.saw}", one.do)
         for one in health.problems_of(seen)
@@ -59,19 +58,29 @@ def exports(box: DoctorContext) -> Finding:
     """The result of the last nightly export, if exports are enabled."""
     if not _has_systemd():
         return skip(_("no systemd on this machine"))
-    return judge_exports(_shown(EXPORT_TIMER), _shown(EXPORT))
+    if _shown(EXPORT_TIMER).get("ActiveState") != "active":
+        do = _("`systemctl enable --now linedesk-export.timer` makes one each night")
+        return skip(_("no exports are made"), do)
+    service = _shown(EXPORT)
+    if service.get("ActiveState") == "failed":
+        return bad(
+            _("the last export failed"),
+            _("`journalctl -u {unit}` shows the reason").format(unit=EXPORT),
+        )
+    last = service.get("ExecMainExitTimestamp")
+    return ok(_("each night, last {time}").format(time=last) if last else _("each night"))
 
 
 def front_desk(box: DoctorContext) -> Finding:
     """The front desk's answer to /readyz."""
-    told = _shown(SOCKET).get("Listen", "") if _has_systemd() else ""
-    host, port = listens(told) or (box.settings.frontdesk_host, box.settings.frontdesk_port)
+    listen = _shown(SOCKET).get("Listen", "") if _has_systemd() else ""
+    host, port = listens(listen) or (box.settings.frontdesk_host, box.settings.frontdesk_port)
     host = REACHED_AT.get(host, host)
     try:
         with closing(_connection(host, port, tls=bool(box.settings.frontdesk_tls_cert))) as desk:
             desk.request("GET", "/readyz")
             answer = desk.getresponse()
-            return judge_ready(answer.status, json.loads(answer.read(MOST_BYTES) or "{}"))
+            told = json.loads(answer.read(MOST_BYTES) or "{}")
     except (OSError, HTTPException, ValueError) as error:
         return bad(
             _("no answer at {address} ({error})").format(
@@ -82,53 +91,25 @@ def front_desk(box: DoctorContext) -> Finding:
                 "reset-failed 'linedesk-*'; systemctl start linedesk.target`"
             ),
         )
+    if answer.status == 200:
+        return ok(_("ready"))
+    why = known(str(told.get("error", _("without a reason"))))
+    return bad(
+        _("answers {status}: {error}").format(status=answer.status, error=why),
+        _("repair the named part: until then LINE gets 503"),
+    )
 
 
 def spool(box: DoctorContext) -> Finding:
     """The spool's disk; needs no MongoDB, since the spool matters most while it is down."""
     folder = box.settings.spool_path.parent
     try:
-        free = os.statvfs(folder)
+        disk = os.statvfs(folder)
     except FileNotFoundError:
         do = _("create it for the user linedesk: see SPOOL_PATH")
         return bad(_("{file} is missing").format(file=folder), do)
-    return judge_spool(free.f_bavail * free.f_frsize, box.settings.spool_max_mb * MEGABYTE)
-
-
-def listens(told: str) -> tuple[str, int] | None:
-    """The address of a socket unit's `Listen`; None if it has none."""
-    match = re.fullmatch(r"(.*):(\d+) \(Stream\)", told)
-    return (match[1].strip("[]"), int(match[2])) if match else None
-
-
-def judge_exports(timer: Unit, service: Unit) -> Finding:
-    """By the timer and its service."""
-    if timer.get("ActiveState") != "active":
-        do = _("`systemctl enable --now linedesk-export.timer` makes one each night")
-        return skip(_("no exports are made"), do)
-    if service.get("ActiveState") == "failed":
-        return bad(
-            _("the last export failed"),
-            _("`journalctl -u {unit}` shows the reason").format(unit=EXPORT),
-        )
-    last = service.get("ExecMainExitTimestamp")
-    return ok(_("each night, last {time}").format(time=last) if last else _("each night"))
-
-
-def judge_ready(status: int, told: Mapping[str, Any]) -> Finding:
-    """`told` is the body of /readyz."""
-    if status != 200:
-        return bad(
-            _("answers {status}: {error}").format(
-                status=status, error=known(str(told.get("error", _("without a reason"))))
-            ),
-            _("repair the named part: until then LINE gets 503"),
-        )
-    return ok(_("ready"))
-
-
-def judge_spool(free_bytes: int, most_bytes: int) -> Finding:
-    """`most_bytes` is SPOOL_MAX_MB."""
+    free_bytes = disk.f_bavail * disk.f_frsize
+    most_bytes = box.settings.spool_max_mb * MEGABYTE
     saw = _("{free} free, SPOOL_MAX_MB is {most}")
     saw = saw.format(free=size(free_bytes), most=size(most_bytes))
     if free_bytes < health.SPOOL_SPARE_BYTES:
@@ -136,6 +117,12 @@ def judge_spool(free_bytes: int, most_bytes: int) -> Finding:
     if free_bytes < most_bytes + health.SPOOL_SPARE_BYTES:
         return warn(saw, _("free space, or lower SPOOL_MAX_MB to the free space"))
     return ok(saw)
+
+
+def listens(told: str) -> tuple[str, int] | None:
+    """The address of a socket unit's `Listen`; None if it has none."""
+    match = re.fullmatch(r"(.*):(\d+) \(Stream\)", told)
+    return (match[1].strip("[]"), int(match[2])) if match else None
 
 
 def _connection(host: str, port: int, *, tls: bool) -> HTTPConnection:

@@ -142,7 +142,5 @@ def _answers_of(rows: Rows, *, text: bool) -> list[Step]:
 
 
 def _text(document: Document) -> str | None:
-    event = document.get("event")
-    if not isinstance(event, Mapping):
-        return None
-    return text_of(event, "message", "text") or text_of(event, "postback", "data")
+    written = text_of(document, "event", "message", "text")
+    return written or text_of(document, "event", "postback", "data")

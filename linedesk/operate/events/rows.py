@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from bson import ObjectId
 from pymongo.database import Database
 
 from linedesk.operate.dead_letters import what
-from linedesk.operate.find import held_by_event_id
+from linedesk.operate.find import at_of, held_by_event_id
 from linedesk.operate.processes import present_leader
 from linedesk.operate.reading import found_rows, naming, outbox_of, reported, starting
 from linedesk.store.collections import DISPATCHER
@@ -218,7 +217,7 @@ def _stored(database: Database[Any], name: str) -> Document | None:
 def _runs(database: Database[Any], names: Sequence[str]) -> dict[str, list[Document]]:
     stages = found_rows({EVENT_ID: {"$in": list(names)}})
     found = defaultdict[str, list[Document]](list)
-    for row in sorted(reported(database, JOBS).aggregate(stages), key=_when):
+    for row in sorted(reported(database, JOBS).aggregate(stages), key=at_of):
         found[row[EVENT_ID]].append(row)
     return found
 
@@ -226,16 +225,11 @@ def _runs(database: Database[Any], names: Sequence[str]) -> dict[str, list[Docum
 def _calls(database: Database[Any], names: Sequence[str]) -> dict[str, list[Document]]:
     stages = found_rows(*naming({"$in": list(names)}))
     asked, found = set(names), defaultdict[str, list[Document]](list)
-    for row in sorted(reported(database, CALLS).aggregate(stages), key=_when):
+    for row in sorted(reported(database, CALLS).aggregate(stages), key=at_of):
         also = row["also"] if isinstance(row.get("also"), list) else []
         for name in {row.get(EVENT_ID), *(one.get(EVENT_ID) for one in also)} & asked:
             found[name].append(row)
     return found
-
-
-def _when(row: Mapping[str, Any]) -> float:
-    at = row.get("at")
-    return at.timestamp() if isinstance(at, datetime) else 0.0
 
 
 def _letters_of_effects(database: Database[Any], names: Sequence[str]) -> dict[str, list[Document]]:

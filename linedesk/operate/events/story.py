@@ -21,7 +21,7 @@ from linedesk.operate.conversation import names_of
 from linedesk.operate.events.rows import Present, Rows, read_one, read_present
 from linedesk.operate.events.verdict import Verdict, event_in, verdict
 from linedesk.operate.find import event_of
-from linedesk.operate.format import as_json, brief
+from linedesk.operate.format import brief
 from linedesk.operate.text import known
 from linedesk.runtime.language import gettext as _
 from linedesk.runtime.language import mark, ngettext
@@ -267,9 +267,10 @@ def _replays(rows: Rows) -> Iterator[Step]:
     for row in rows.all_letters:
         if row.get("replays"):
             name = dead_letters.last_replay(row)
-            words = _("a replay was begun as {replay}") if row.get("replaying") else REPLAYED
-            words = _(words).format(replay=name)
-            yield Step(row.get(REPLAYED_AT), "replay", words, {"replay": name})
+            is_begun = row.get("replaying")
+            words = _("a replay was begun as {replay}") if is_begun else _("replayed as {replay}")
+            told = words.format(replay=name)
+            yield Step(row.get(REPLAYED_AT), "replay", told, {"replay": name})
     if rows.replayed is not None:
         id_ = rows.replayed["_id"]
         words = _("it is a replay of the dead letter {id}").format(id=id_)
@@ -292,7 +293,6 @@ def _details(row: Mapping[str, Any], names: tuple[str, ...]) -> Document:
 
 
 READ_SECONDS = 10.0
-REPLAYED = mark("replayed as {replay}")
 
 
 @dataclass(frozen=True)
@@ -315,11 +315,6 @@ class Story:
     """Ids of its dead letters, and of its effects' dead letters, that were not replayed."""
     name: str | None = None
     """The name in LINE of its user or group, where it is known."""
-
-    def as_json(self) -> Document:
-        """Return the same for programs."""
-        told: Document = as_json(self)
-        return told
 
 
 def tell(database: Database[Any], asked: str, *, text: bool = False) -> Story:

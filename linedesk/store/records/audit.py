@@ -13,8 +13,7 @@ def begun_row(
     *, at: datetime, by: str, via: str, act: str, on: str | list[str], why: str
 ) -> dict[str, Any]:
     """The row of an action before it is done, `via` the page, a command or the dispatcher."""
-    told = {"at": at, "by": by, "via": via, "act": act, "on": on, "why": why}
-    return {**told, "outcome": BEGUN}
+    return {"at": at, "by": by, "via": via, "act": act, "on": on, "why": why, "outcome": BEGUN}
 
 
 def ended(outcome: str | dict[str, Any], at: datetime) -> dict[str, Any]:

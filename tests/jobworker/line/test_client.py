@@ -126,9 +126,9 @@ def calls(database: Database[Any]) -> CallLog:
 def line(calls: CallLog) -> Iterator[Callable[..., LineClient]]:
     with ExitStack() as stack:
 
-        def make(url: str, token: str = TOKEN, **options: Any) -> LineClient:
+        def make(url: str, token: str = TOKEN) -> LineClient:
             made = LineClient(
-                host_of(url), token, connections=4, calls=calls, rate_limits=RateLimits(), **options
+                host_of(url), token, connections=4, calls=calls, rate_limits=RateLimits()
             )
             stack.callback(made.close)
             return made
@@ -212,7 +212,7 @@ def test_a_connection_whose_next_answer_may_be_another_one_is_not_used_again(
 def test_a_silent_line_is_an_unknown_outcome_in_time(wire: Any, line: Any) -> None:
     started = time.monotonic()
     with pytest.raises(OutcomeUnknown):
-        line(wire(lambda connection: None).url, call_seconds=0.2).post(PUSH, {})
+        line(wire(lambda connection: None).url).post(PUSH, {}, limit_seconds=0.2)
     assert time.monotonic() - started < 2
 
 

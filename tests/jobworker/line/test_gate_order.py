@@ -176,7 +176,8 @@ class Account(RuleBasedStateMachine):
             self.passed[one] = 0 if ticket.turn_class is one else self.passed[one] + 1
 
     def class_of(self, ticket: Ticket) -> TurnClass:
-        return ticket.standing.class_at(self.now)
+        standing = ticket.standing
+        return LIVE if self.now < standing.live_until else standing.turn_class
 
     def line(self, turn_class: TurnClass) -> list[Ticket]:
         waiting = [one for one in self.waiting if self.class_of(one) is turn_class]

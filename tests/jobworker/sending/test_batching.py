@@ -111,7 +111,7 @@ class Leader:
 
     def __enter__(self) -> Room:
         self.room.__enter__()
-        eventually(lambda: self.room.desk.outbox.boxes.is_loaded)
+        eventually(lambda: not self.room.desk.outbox.boxes.unloaded)
         self.may_call.set()
         return self.room
 
@@ -360,7 +360,7 @@ def test_a_successor_that_dies_on_the_way_has_a_successor_in_turn(
         leader.unloaded() as room,
     ):
         # Where nothing was left to do it does not come by.
-        eventually(lambda: second.is_reached.is_set() or room.desk.outbox.boxes.is_loaded)
+        eventually(lambda: second.is_reached.is_set() or not room.desk.outbox.boxes.unloaded)
         leader.may_call.set()
         eventually(lambda: second.is_reached.is_set() or room._is_quiet)
         if wakes:

@@ -15,6 +15,7 @@ from linedesk.commands.trace import page
 from linedesk.operate.events.rows import Present, Rows
 from linedesk.operate.events.story import Story, story_of, tell
 from linedesk.operate.find import event_of, key_of, scope_of
+from linedesk.operate.format import as_json
 from linedesk.operate.text import NotDone, NotOneConversation
 from linedesk.store.client import Client
 from linedesk.store.control import Pause, Pauses, Scope
@@ -181,7 +182,7 @@ def test_an_event_whose_sends_travelled_in_one_call_was_answered_with_all_of_the
     call = told.steps[-1]
     assert (call.kind, call.facts["sends"]) == ("call", 4)
     # The others are events of other people.
-    assert "01F" not in json.dumps(told.as_json())
+    assert "01F" not in json.dumps(as_json(told))
 
 
 def test_a_pause_is_the_reason_before_any_other() -> None:
@@ -195,7 +196,7 @@ def test_a_pause_is_the_reason_before_any_other() -> None:
 def test_text_shows_only_where_it_is_asked_for() -> None:
     send = {"id": "01E/0", "type": "send", "way": "reply", "token": "a token", "messages": [TEXT]}
     plain, asked = (
-        json.dumps(story(text=text, effects=[send]).as_json(), ensure_ascii=False)
+        json.dumps(as_json(story(text=text, effects=[send])), ensure_ascii=False)
         for text in (False, True)
     )
     assert TEXT not in plain
@@ -207,7 +208,7 @@ def test_text_shows_only_where_it_is_asked_for() -> None:
 def test_an_event_made_by_hand_breaks_nothing(event: Any) -> None:
     odd = {**an_event(), "event": event, "acceptTime": None}
     told = story(document=odd, runs=[{"at": NOW, "outcome": None}], calls=[{"at": NOW}])
-    assert json.dumps(told.as_json())
+    assert json.dumps(as_json(told))
 
 
 # In the database.
