@@ -165,8 +165,9 @@ class Turns:
         except BaseException:
             one.handling.end()
             self.awaited.discard(one)
+            job.awaits = False
             raise
-        job.memo.awaited, job.awaits = one, True
+        job.memo.awaited = one
         return Wait.because(Why.HANDLER_RUNS)
 
     def take(self, job: Job, one: Awaited) -> None:
@@ -473,9 +474,11 @@ class Turn:
         end_animation = self._turns.animate(self._document, call)
         run.handler_began = time.monotonic()
         runner = self._turns.runner
+        # First this: until the run ends, only the call is abandoned and not its thread.
+        self._job.awaits = is_awaited(rule, self._job)
         handling = self._job.begin_handler(runner.limit_of(rule))
         try:
-            if is_awaited(rule, self._job):
+            if self._job.awaits:
                 one = Awaited(talk, call, handling, ended=self._job.resume)
                 return self._turns.begin_outside(self._job, rule, event, one)
             with call.under(handling):

@@ -54,7 +54,7 @@ class Thread(threading.Thread):
     @property
     def _handling(self) -> HandlerCall | None:
         job = self.job
-        return None if job is None else job.handling
+        return None if job is None or job.awaits else job.handling
 
     def _limit(self, limit_seconds: float) -> float:
         """The limit of its handler: its own, or else this one."""

@@ -277,6 +277,33 @@ def test_members_of_the_talk_that_wait_for_line_are_refused_with_the_words_to_us
     assert [("await asyncio.to_thread" in one) for one in told] == [True, True]
 
 
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_slow_read_before_it_begins_is_not_its_threads_fault(
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, is_released: bool
+) -> None:
+    """MongoDB answers slowly: the thread has no handler that could be abandoned."""
+    user, reads, go_on = sim.add_user("花子"), threading.Event(), threading.Event()
+
+    async def handler(event: Any, talk: Talk) -> None:
+        talk.reply(ANSWER)
+
+    def slowly(talk: Talk) -> None:
+        reads.set()
+        go_on.wait(15)
+
+    monkeypatch.setattr(Talk, "read", slowly)
+    desk = room(a_bot(handler))
+    event = desk.says(user, "?")
+    assert reads.wait(15)
+    if is_released:
+        assert desk.pool.give_up(event["channel"], event["key"], event["eventId"])
+    assert desk.pool.abandon_overdue(0.0) == []
+    go_on.set()
+    desk.until_quiet()
+    assert texts(sim, user) == ([] if is_released else [ANSWER])
+    assert desk.desk.await_handlers(time.monotonic()) == []
+
+
 def test_a_suspect_keeps_its_thread(room: Rooms, sim: Sim) -> None:
     """What kills the process is found by what ran when it died."""
     model, user = Model(), sim.add_user("花子")
