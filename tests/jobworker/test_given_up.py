@@ -143,6 +143,19 @@ def test_a_failure_that_passes_is_tried_as_long_after_others_and_in_a_condition_
     assert explained(desk.letters()[1]) == "handler: ContentNotReady"
 
 
+def test_a_condition_that_does_not_return_is_abandoned(room: Rooms, sim: Sim) -> None:
+    bot, reached, end = Bot(), threading.Event(), threading.Event()
+    bot.add(MessageEvent, when=lambda event, talk: reached.set() or end.wait(30))(says_sorry)
+    desk = room(bot, tries=1)
+    desk.says(sim.add_user("花子"), "?")
+    eventually(reached.is_set)
+    assert abandon(desk) == 1
+    desk.until_quiet()
+    end.set()
+    eventually(lambda: not desk.pool.threads.abandoned())
+    assert [explained(letter) for letter in desk.letters()] == ["handler: did not return"]
+
+
 # Given up.
 
 
