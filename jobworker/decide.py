@@ -7,7 +7,7 @@ behind the event, and the function that calls the handler.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -15,12 +15,14 @@ from typing import Any
 
 from linebot.v3.models import UnknownEvent
 
-from dispatcher.conversations.mailbox import Job, Wait
+from dispatcher.conversations.mailbox import HandlerCall, Job, Wait
 from jobworker.async_handlers import Awaited
-from jobworker.bot.bot import Choose, Rule
+from jobworker.bot.bot import Rule
 from jobworker.bot.events import TimerEvent, model_of
 from jobworker.bot.gather import Gathering
 from jobworker.bot.talk import Talk
+from jobworker.errors import NOT_ITS_FAULT
+from jobworker.handler_context import Abandoned
 from jobworker.handler_retry import Failure
 from jobworker.handler_runner import HandlerRunner
 from jobworker.line.profiles import is_fresh
@@ -73,10 +75,14 @@ class Case:
         """The handler's talk."""
         return self.make_talk()
 
-    @property
-    def choose(self) -> Choose:
-        """Chooses one of the rules that may take an event."""
-        return partial(self.runner.choose, lost_by=self.memo.lost_by)
+    def choose(self, rules: Iterator[Rule], event: Any, talk: Talk) -> Rule | None:
+        """Choose one of the rules that may take an event, within the limit of all handlers."""
+        handling = self.job.handling = HandlerCall()
+        try:
+            return self.runner.choose(rules, event, talk, lost_by=self.memo.lost_by)
+        finally:
+            if not handling.end():
+                raise Abandoned("a filter did not return in time")
 
     @cached_property
     def event(self) -> Any:
@@ -210,8 +216,14 @@ def _with_text_of(document: Document, edit: Document) -> Document:
 def _belongs(case: Case, rule: Rule, document: Document) -> bool:
     """Whether the document goes with the event, unless it is decided already."""
     found = case.memo.found_applied
-    is_decided = bool(found) and name_of(document) in found
-    return not is_decided and case.runner.bot().gathers(rule, case.talk, document, case.choose)
+    if found and name_of(document) in found:
+        return False
+    try:
+        return case.runner.bot().gathers(rule, case.talk, document, case.choose)
+    except (*NOT_ITS_FAULT, Abandoned):
+        raise
+    except Exception:  # noqa: BLE001 - its own condition: it fails alone, in its turn
+        return False
 
 
 def _heard(case: Case) -> Sequence[Document]:

@@ -100,6 +100,8 @@ class JobMemo:
     failures: int = 0
     passing_failures: int = 0
     """Those of them that are not the handler's fault and do not count as tries."""
+    passing_at: datetime | None = None
+    """Since when it has failed only in this way."""
     bugs: int = 0
     """Those of them that come again (`jobworker.errors.COME_AGAIN`)."""
     given_up: Condemned | None = None

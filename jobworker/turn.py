@@ -196,12 +196,14 @@ class Turns:
         memo.failures += 1
         memo.passing_failures += failure.passing
         memo.bugs += failure.comes_again
-        first_at = memo.first_at or datetime.now(UTC)
-        rule, limits = memo.rule, self.limits
+        now, rule, limits = datetime.now(UTC), memo.rule, self.limits
+        first_at = memo.first_at or now
+        memo.passing_at = (memo.passing_at or now) if failure.passing else None
         name, what, place = name_of(job.document), failure.what, failure.place
         tries = self.tries if rule is None or rule.tries is None else rule.tries
         failures = memo.bugs if failure.comes_again else memo.failed_tries
-        if failure.ends_it(failures=failures, tries=tries, first_at=first_at, limits=limits):
+        since = memo.passing_at or first_at
+        if failure.ends_it(failures=failures, tries=tries, first_at=since, limits=limits):
             log.error(
                 "handler failed, given up event_id=%s attempts=%d error=%s at=%s lasting=%s",
                 *(name, memo.failures, what, place, failure.lasting),
@@ -435,7 +437,7 @@ class Turn:
         except Abandoned:
             raise
         except (Exception, SystemExit, CancelledError) as error:
-            if isinstance(error, NOT_ITS_FAULT) and not memo.has_sent:
+            if isinstance(error, NOT_ITS_FAULT) and not (memo.call and memo.call.has_sent):
                 raise
             # If SystemExit ended the thread, the key would be left behind silently.
             return raised(error, has_sent=memo.has_sent, masked=self._turns.masked)

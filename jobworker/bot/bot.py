@@ -167,6 +167,8 @@ class Bot:
                 _check_class(one, MessageContent, "message=", "TextMessageContent")
         together = _gather(event, gather, most)
         found = filter_of(event, message, Filter(text, mentioned, postback, when))
+        if when is not None:
+            _check_handler(when)
         message = TextMessageContent if text is not None else message
         pauses = _pauses(tries, backoff)
 

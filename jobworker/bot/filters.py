@@ -7,7 +7,7 @@ the first and asks a worker about the second.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -49,7 +49,10 @@ class Filter:
         """Judge the parts that are code. Raises the errors of the bot's condition."""
         if isinstance(self.text, re.Pattern) and self.text.search(_text(event)) is None:
             return False
-        return self.when is None or bool(self.when(event, talk))
+        answer = self.when is None or self.when(event, talk)
+        if isinstance(answer, Coroutine):
+            raise BotError("when= returned a coroutine, which does not run", reason="async when=")
+        return bool(answer)
 
 
 def filter_of(event: type, message: Any, given: Filter) -> Filter | None:
@@ -57,7 +60,8 @@ def filter_of(event: type, message: Any, given: Filter) -> Filter | None:
     text, postback, when = given.text, given.postback, given.when
     has_message = "message" in getattr(event, "__annotations__", {})
     of_text = has_message and message in (None, TextMessageContent)
-    is_text = isinstance(text, re.Pattern) or (isinstance(text, str) and text.strip() != "")
+    is_pattern = isinstance(text, re.Pattern) and isinstance(text.pattern, str)
+    is_text = is_pattern or (isinstance(text, str) and text.strip() != "")
     wrong = {
         "text= takes a text or a pattern of re.compile": text is not None and not is_text,
         "text= is for MessageEvent with texts": text is not None and not of_text,

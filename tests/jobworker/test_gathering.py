@@ -87,6 +87,17 @@ def test_anything_else_behind_them_ends_it(room: Rooms, sim: Sim, what: str) -> 
 # Messages that were taken back.
 
 
+def test_a_message_whose_condition_fails_fails_alone(room: Rooms, sim: Sim) -> None:
+    user, bot = sim.add_user("花子"), Gatherer()
+    prices = {"卵": 0, "牛乳": 0}
+    bot.bot.add(MessageEvent, when=lambda event, talk: prices[event.message.text] > 0)(bot.handle)
+    desk = room(bot.bot)
+    *_, wrong = say(desk, user, "卵", "牛乳", "パン")
+    desk.until_quiet()
+    assert bot.seen == [["卵", "牛乳"]]
+    assert [letter["_id"] for letter in desk.letters()] == [wrong["eventId"]]
+
+
 def test_a_message_whose_unsend_is_queued_is_left_out(room: Rooms, sim: Sim) -> None:
     user, gatherer = sim.add_user("花子"), Gatherer()
     desk = room(gatherer.bot)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from linebot.v3.messaging import PushMessageRequest, TextMessage
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from jobworker.bot.talk import Talk
@@ -15,6 +16,7 @@ from jobworker.handler_retry import RetryLimits, raised
 from linedesk import Bot, BotError, ContentNotReady, GiveUp, Retry
 from linedesk.operate.dead_letters import explained
 from linedesk.operate.events.story import tell
+from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
 from tests.jobworker.test_handler_context import abandon
 from tests.jobworker.worker_harness import Room, Rooms, a_bot, texts
@@ -36,6 +38,10 @@ def failing(*errors: BaseException, failed: Callable[[Any, Talk], None] | None =
     if failed is not None:
         bot.failed(failed)
     return bot, runs
+
+
+def raise_(error: BaseException) -> Any:
+    raise error
 
 
 def says_sorry(event: Any, talk: Talk) -> None:
@@ -114,6 +120,42 @@ def test_a_handler_s_own_tries_count_and_its_key_waits_without_a_thread(
     assert desk.conversation(user.user_id)["data"] == {"failed": "一回"}
 
 
+def test_a_failure_that_passes_is_tried_as_long_after_others_and_in_a_condition_no_longer(
+    room: Rooms, sim: Sim
+) -> None:
+    limits = RetryLimits(
+        backoff=(0.5,), first_pause_seconds=0.01, longest_pause_seconds=0.02, passing_seconds=0.4
+    )
+    later, conditions, user = sim.add_user("花子"), Bot(), sim.add_user("太郎")
+    bot, runs = failing(ConnectionError(), ContentNotReady(), ContentNotReady(), GiveUp("x"))
+    desk = room(bot, retry_limits=limits)
+    desk.says(later, "?")
+    desk.until_quiet()
+    assert (len(runs), explained(desk.letters()[0])) == (4, "handler: GiveUp: x")
+
+    @conditions.add(MessageEvent, when=lambda event, talk: raise_(ContentNotReady()))
+    def handler(event: Any, talk: Talk) -> None:
+        talk.reply("はい")
+
+    desk = room(conditions, retry_limits=limits, epoch=2)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert explained(desk.letters()[1]) == "handler: ContentNotReady"
+
+
+def test_a_condition_that_does_not_return_is_abandoned(room: Rooms, sim: Sim) -> None:
+    bot, reached, end = Bot(), threading.Event(), threading.Event()
+    bot.add(MessageEvent, when=lambda event, talk: reached.set() or end.wait(30))(says_sorry)
+    desk = room(bot, tries=1)
+    desk.says(sim.add_user("花子"), "?")
+    eventually(reached.is_set)
+    assert abandon(desk) == 1
+    desk.until_quiet()
+    end.set()
+    eventually(lambda: not desk.pool.threads.abandoned())
+    assert [explained(letter) for letter in desk.letters()] == ["handler: did not return"]
+
+
 # Given up.
 
 
@@ -170,6 +212,29 @@ def test_it_also_runs_for_a_handler_that_never_returned(room: Rooms, sim: Sim) -
     end.set()
     assert texts(sim, user) == [SORRY]
     assert [explained(letter) for letter in desk.letters()] == ["handler: did not return"]
+
+
+def test_it_waits_for_mongodb_also_after_a_handler_that_has_sent_by_itself(
+    room: Rooms, sim: Sim
+) -> None:
+    user, asked = sim.add_user("花子"), []
+
+    def handler(event: Any, talk: Talk) -> None:
+        talk.api.push_message(PushMessageRequest(to=user.user_id, messages=[TextMessage(text="1")]))
+        raise RuntimeError
+
+    def failed(event: Any, talk: Talk) -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            raise StoreUnavailable("away")
+        says_sorry(event, talk)
+
+    bot = a_bot(handler)
+    bot.failed(failed)
+    desk = room(bot)
+    desk.says(user, "?")
+    desk.until_quiet()
+    assert (texts(sim, user), len(desk.letters())) == (["1", SORRY], 1)
 
 
 def test_a_process_that_ends_between_the_last_try_and_the_record_has_said_nothing(

@@ -135,7 +135,9 @@ def test_messages_are_gathered_while_the_filter_holds() -> None:
         (lambda bot: bot.add(FollowEvent, mentioned=True), "mentioned= is for MessageEvent"),
         (lambda bot: bot.add(MessageEvent, postback="a=1"), "postback= is for PostbackEvent"),
         (lambda bot: bot.add(PostbackEvent, postback=""), "postback= takes pairs"),
+        (lambda bot: bot.add(MessageEvent, text=re.compile(b"a")), "text= takes a text"),
         (lambda bot: bot.add(MessageEvent, when=True), "when= takes a function"),
+        (lambda bot: bot.add(MessageEvent, when=lambda event: True), "does not take .event, talk"),
         (lambda bot: bot.add(MessageEvent, tries=0), "tries= takes a whole number, 1 to 100"),
         (lambda bot: bot.add(MessageEvent, backoff=[1, 0]), "backoff= takes seconds above 0"),
     ],
@@ -143,3 +145,15 @@ def test_messages_are_gathered_while_the_filter_holds() -> None:
 def test_a_filter_that_never_holds_is_refused(add: Callable[[Bot], Any], why: str) -> None:
     with pytest.raises(BotError, match=why):
         add(Bot())(lambda event, talk: None)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_a_condition_that_returns_a_coroutine_fails_and_does_not_hold() -> None:
+    bot = Bot()
+
+    async def is_vip(talk: Talk) -> bool:
+        return False
+
+    answers(bot, "会員", MessageEvent, when=lambda event, talk: is_vip(talk))
+    with pytest.raises(BotError, match="returned a coroutine"):
+        BotTest(bot).says("U1", "?")
