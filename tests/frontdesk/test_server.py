@@ -79,7 +79,7 @@ def test_without_a_successor_a_stop_does_not_wait_for_idle_clients() -> None:
         async with running(limits={"linger_seconds": 1000.0}, lingers=False) as desk:
             idle = await desk.connect()
             await idle.post()
-            await desk.stop()
+            await asyncio.wait_for(desk.stop(), 30)
 
     in_loop(scenario)
 
