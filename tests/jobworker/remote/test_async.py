@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from typing import Any
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
-from tests.jobworker.remote.house import House
+from tests.jobworker.remote.house import House, states
 from tests.jobworker.remote.remote_room import leave
 from tests.jobworker.test_async_handlers import ANSWER, Model
 from tests.jobworker.worker_harness import a_bot
@@ -91,6 +93,37 @@ def test_what_a_worker_had_when_it_ended_is_handed_out_again(house: House) -> No
     house.worker(a_bot(handler))
     room.until_quiet()
     assert house.texts(user) == [ANSWER]
+
+
+def test_a_decision_is_recorded_though_its_worker_leaves_and_no_other_is_there(
+    house: House,
+) -> None:
+    model, user = Model(), house.sim.add_user("花子")
+    room = house.leader()
+    worker = house.worker(a_bot(model.handler))
+    room.says(user, "?")
+    eventually(lambda: model.waiting == [user.user_id])
+    leaving = threading.Thread(target=leave, args=(worker,))
+    leaving.start()
+    eventually(lambda: states(room) == {"box/1": "stopping"})
+    model.answers()
+    room.until_quiet()
+    leaving.join()
+    assert house.texts(user) == [ANSWER]
+
+
+def test_a_stop_of_the_dispatcher_records_what_workers_decide_meanwhile(house: House) -> None:
+    model, user = Model(), house.sim.add_user("花子")
+    room = house.leader(stop_seconds=15.0)
+    house.worker(a_bot(model.handler))
+    room.says(user, "?")
+    eventually(lambda: model.waiting == [user.user_id])
+    room.desk.stop()
+    room.pool.close()
+    eventually(lambda: room.pool.mailboxes.lines.most_jobs == 0)
+    model.answers()
+    assert room.desk.await_handlers(time.monotonic() + 10) == []
+    room.until_decided()
 
 
 def test_a_release_cancels_it_in_its_worker(house: House) -> None:
