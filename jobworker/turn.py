@@ -275,11 +275,13 @@ class Turn:
         try:
             if memo.recording is not None:
                 return self._recorded(memo.recording)
-            ended = None
-            if memo.awaited is None:
+            if memo.awaited is not None:
+                ended = _first(self._handle)
+            else:
                 ended = _first(self._found, self._taken_back, self._no_room)
-            if ended is None and memo.decision is None:
-                ended = _first(self._condemned, self._replayed, self._given_up_before, self._handle)
+                stages = self._condemned, self._replayed, self._given_up_before, self._handle
+                if ended is None and memo.decision is None:
+                    ended = _first(*stages)
             if isinstance(ended, Condemned):
                 memo.decision, ended = self._given_up(ended), None
             elif isinstance(ended, Decided):
