@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -146,15 +146,17 @@ class _Loop(threading.Thread):
         """All that have not returned, among them those in line and the abandoned ones."""
         self.is_named = False
         self._places = asyncio.Semaphore(most)
+        self._is_ended = False
         # Monotonic time of the question that is not answered yet.
         self._asked_at: float | None = None
 
     def run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_forever()
-        finally:
-            self.loop.close()
+        while not self._is_ended:
+            # Raised by a task that a handler began, which gets it as well.
+            with suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+        self.loop.close()
 
     async def handle(self, handler: Callable[..., Any], event: Any, one: Awaited) -> None:
         try:
@@ -192,6 +194,7 @@ class _Loop(threading.Thread):
         for one in others:
             one.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        self._is_ended = True
         self.loop.stop()
 
 

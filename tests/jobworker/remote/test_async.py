@@ -7,6 +7,8 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
 from jobworker.bot.talk import Talk
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
@@ -59,6 +61,19 @@ def test_state_data_and_errors_come_back(house: House) -> None:
     (letter,) = room.letters()
     assert explained(letter) == "handler: KeyError"
     assert runs == [1, 1, 2, 3, 1]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit])
+def test_an_error_of_any_kind_is_a_failed_try(house: House, error: type[BaseException]) -> None:
+    async def handler(event: Any, talk: Talk) -> None:
+        raise error
+
+    room = house.leader(tries=1)
+    house.worker(a_bot(handler))
+    room.says(house.sim.add_user("花子"), "?")
+    room.until_decided()
+    (letter,) = room.letters()
+    assert explained(letter) == f"handler: {error.__name__}"
 
 
 def test_one_that_takes_too_long_is_cancelled_by_its_worker(house: House) -> None:
