@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from jobworker.bot.talk import Talk
+from jobworker.remote.rules import bot_of
+from jobworker.remote.values import to_line
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
 from tests.jobworker.remote.house import House, states
@@ -153,3 +155,24 @@ def test_a_release_cancels_it_in_its_worker(house: House) -> None:
     room.until_decided()
     (letter,) = room.letters()
     assert explained(letter) == "released by an operator"
+
+
+def test_a_worker_with_the_most_async_handlers_is_heard(house: House) -> None:
+    room = house.leader()
+    worker = house.worker(a_bot(Model().handler))
+    eventually(room.desk.workers)
+    workers = room.desk._workers
+    assert workers is not None
+    beat: Any = {"worker": worker.id, "name": "large", "address": "a", "threads": 1_000}
+    beat |= {"type": "beat", "asyncHandlers": 10_000, "contract": 1, "bot": "b", "release": "1"}
+    beat |= {"upSeconds": 1, "attempts": [f"{n:032x}" for n in range(11_000)], "decided": []}
+    workers._arrived(to_line(beat))
+    assert workers.dropped_total == 0
+
+
+def test_many_names_of_async_rules_do_not_hold_up_a_leader() -> None:
+    rules = [{"name": str(n), "timer": str(n)} for n in range(10_000)]
+    began = time.monotonic()
+    bot = bot_of({"rules": rules, "async": ["9999", *["-"] * 100_000]}, "1")
+    assert time.monotonic() - began < 5
+    assert [name for name, rule in bot.timers.items() if rule.is_async] == ["9999"]
