@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from linebot.v3.webhooks import MessageEvent
 
 from jobworker.bot.talk import Talk
 from jobworker.remote.rules import bot_of
@@ -34,6 +35,28 @@ def test_many_wait_beside_few_threads_of_leader_and_worker(house: House) -> None
     assert all(house.texts(user) == [ANSWER] for user in users)
     (row,) = room.desk.workers()
     assert row["out"] == 0
+
+
+def test_they_do_not_wait_for_threads_that_have_plain_handlers(house: House) -> None:
+    go_on, users = threading.Event(), [house.sim.add_user(f"客{n}") for n in range(2)]
+
+    async def later(event: Any, talk: Talk) -> None:
+        talk.reply(ANSWER)
+
+    bot = a_bot(later)
+
+    @bot.add(MessageEvent, text="待って")
+    def plain(event: Any, talk: Talk) -> None:
+        go_on.wait(15)
+
+    room = house.leader()
+    worker = house.worker(bot, threads=1)
+    room.says(users[0], "待って")
+    eventually(lambda: worker.status() == "1 of 1 threads at work")
+    room.says(users[1], "?")
+    eventually(lambda: house.texts(users[1]) == [ANSWER], seconds=10)
+    go_on.set()
+    room.until_quiet()
 
 
 def test_state_data_and_errors_come_back(house: House) -> None:
