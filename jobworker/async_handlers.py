@@ -136,12 +136,20 @@ def a_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def _task_of_call(loop: Any, coroutine: Any, **more: Any) -> Any:
+    """A task that a handler began knows its call: it may block the loop as well."""
+    task: Any = asyncio.Task(coroutine, loop=loop, **more)
+    task.call = current_call()
+    return task
+
+
 class _Loop(threading.Thread):
     """An event loop and its thread, with `most` places."""
 
     def __init__(self, most: int) -> None:
         super().__init__(name="async", daemon=True)
         self.loop = a_loop()
+        self.loop.set_task_factory(_task_of_call)
         self.calls: set[Awaited] = set()
         """All that have not returned, among them those in line and the abandoned ones."""
         self.is_named = False
@@ -185,7 +193,12 @@ class _Loop(threading.Thread):
         """The handler that runs now, as far as known, and its line."""
         frame = sys._current_frames().get(self.ident or 0)
         place = "-" if frame is None else deepest(traceback.extract_stack(frame))
-        running = (one for one in list(self.calls) if getattr(one.coroutine, "cr_running", False))
+        call = getattr(asyncio.current_task(self.loop), "call", None)
+        running = (
+            one
+            for one in list(self.calls)
+            if one.call is call or getattr(one.coroutine, "cr_running", False)
+        )
         return next(running, None), place
 
     async def end(self) -> None:

@@ -254,14 +254,20 @@ def test_a_handler_that_blocks_the_loop_is_named(
     assert texts(sim, user) == [ANSWER]
 
 
-def test_after_its_limit_the_others_run_on_another_loop(room: Rooms, sim: Sim) -> None:
+@pytest.mark.parametrize("is_in_task", [False, True])
+def test_after_its_limit_the_others_run_on_another_loop(
+    room: Rooms, sim: Sim, is_in_task: bool
+) -> None:
     culprit, others = sim.add_user("花子"), [sim.add_user(f"客{n}") for n in range(5)]
     go_on, first = threading.Event(), threading.Event()
 
+    async def block() -> None:
+        first.set()
+        go_on.wait(30)
+
     async def handler(event: Any, talk: Talk) -> None:
         if talk.key == culprit.user_id and talk.try_number == 1:
-            first.set()
-            go_on.wait(30)
+            await (asyncio.create_task(block()) if is_in_task else block())
         await asyncio.sleep(0 if first.is_set() else 30)
         talk.reply(f"{talk.try_number}")
 
