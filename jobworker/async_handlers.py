@@ -137,7 +137,7 @@ def a_loop() -> asyncio.AbstractEventLoop:
 
 
 def _task_of_call(loop: Any, coroutine: Any, **more: Any) -> Any:
-    """A task that a handler began knows its call: it may block the loop as well."""
+    """Each task knows its call: one that a handler began may block the loop as well."""
     task: Any = asyncio.Task(coroutine, loop=loop, **more)
     task.call = current_call()
     return task
@@ -167,6 +167,8 @@ class _Loop(threading.Thread):
         self.loop.close()
 
     async def handle(self, handler: Callable[..., Any], event: Any, one: Awaited) -> None:
+        task: Any = asyncio.current_task()
+        task.call = one.call
         try:
             async with self._places:
                 one.begin()
@@ -194,12 +196,7 @@ class _Loop(threading.Thread):
         frame = sys._current_frames().get(self.ident or 0)
         place = "-" if frame is None else deepest(traceback.extract_stack(frame))
         call = getattr(asyncio.current_task(self.loop), "call", None)
-        running = (
-            one
-            for one in list(self.calls)
-            if one.call is call or getattr(one.coroutine, "cr_running", False)
-        )
-        return next(running, None), place
+        return next((one for one in list(self.calls) if one.call is call), None), place
 
     async def end(self) -> None:
         """Cancel what still runs, then end."""

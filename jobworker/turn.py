@@ -275,13 +275,11 @@ class Turn:
         try:
             if memo.recording is not None:
                 return self._recorded(memo.recording)
-            if memo.awaited is not None:
-                ended = _first(self._handle)
-            else:
-                ended = _first(self._found, self._taken_back, self._no_room)
-                stages = self._condemned, self._replayed, self._given_up_before, self._handle
-                if ended is None and memo.decision is None:
-                    ended = _first(*stages)
+            has_run = memo.awaited is not None
+            ended = None if has_run else _first(self._found, self._taken_back, self._no_room)
+            if ended is None and memo.decision is None:
+                before = self._condemned, self._replayed, self._given_up_before
+                ended = _first(*(() if has_run else before), self._handle)
             if isinstance(ended, Condemned):
                 memo.decision, ended = self._given_up(ended), None
             elif isinstance(ended, Decided):
