@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from linebot.v3.webhooks import MessageEvent
 
+from dispatcher.conversations.mailbox import KeyState
 from jobworker.bot.talk import Talk
+from jobworker.handler_retry import RetryLimits
 from jobworker.remote.rules import bot_of
 from jobworker.remote.values import to_line
 from linedesk import Bot
 from linedesk.operate.dead_letters import explained
-from tests.jobworker.remote.house import House, states
+from tests.jobworker.remote.house import House, states, until_working
 from tests.jobworker.remote.remote_room import leave
 from tests.jobworker.test_async_handlers import ANSWER, Model
 from tests.jobworker.worker_harness import a_bot
@@ -57,6 +59,28 @@ def test_they_do_not_wait_for_threads_that_have_plain_handlers(house: House) -> 
     eventually(lambda: house.texts(users[1]) == [ANSWER], seconds=10)
     go_on.set()
     room.until_quiet()
+
+
+def test_a_plain_handler_follows_as_soon_as_a_thread_is_free(house: House) -> None:
+    """With async ones the leader has more places for jobs than the workers have threads."""
+    go_on, users = threading.Event(), [house.sim.add_user(f"客{n}") for n in range(3)]
+    bot = Bot()
+    bot.timer("later")(Model().handler)
+
+    @bot.default()
+    def plain(event: Any, talk: Talk) -> None:
+        go_on.wait(15)
+        talk.reply(ANSWER)
+
+    room = house.leader(retry_limits=RetryLimits(away_pause_seconds=60, store_pause_seconds=60))
+    house.worker(bot, threads=1)
+    until_working(room, "box/1")
+    for user in users:
+        room.says(user, "?")
+    waiting = room.pool.mailboxes.states[KeyState.DEFERRED]
+    eventually(lambda: len(waiting) == 2)
+    go_on.set()
+    room.until_quiet(seconds=20)
 
 
 def test_state_data_and_errors_come_back(house: House) -> None:
