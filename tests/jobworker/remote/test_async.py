@@ -217,9 +217,15 @@ def test_a_worker_with_the_most_async_handlers_is_heard(house: House) -> None:
     assert workers.dropped_total == 0
 
 
-def test_many_names_of_async_rules_do_not_hold_up_a_leader() -> None:
-    rules = [{"name": str(n), "timer": str(n)} for n in range(10_000)]
-    began = time.monotonic()
-    bot = bot_of({"rules": rules, "async": ["9999", *["-"] * 100_000]}, "1")
-    assert time.monotonic() - began < 5
-    assert [name for name, rule in bot.timers.items() if rule.is_async] == ["9999"]
+def test_names_of_async_rules_are_not_compared_one_by_one() -> None:
+    """A worker may name 100,000 for 10,000 rules: that would hold up the leader for 20 s."""
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError
+
+    bot = bot_of({"rules": [{"name": "1", "timer": "1"}], "async": [Name("-"), "1"]}, "1")
+    assert bot.timers["1"].is_async
