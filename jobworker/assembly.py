@@ -340,18 +340,22 @@ class BotWorker:
         """Abandon the handlers outside the pool that exceed their limit, by default this one; False
         if so many hang that the process has to be restarted.
         """
-        if self._async is not None and self._async.is_blocked(limit_seconds):
-            return self._async.has_places_left
-        now = time.monotonic()
-        for one in list(self._turns.awaited):
-            one.abandon_if_overdue(limit_seconds, now)
-        return self._async is None or self._async.has_places_left
+        # First this: those that are cancelled now have not ended yet.
+        has_places = self._async is None or self._async.has_places_left
+        if self._async is None or not self._async.is_blocked(limit_seconds):
+            now = time.monotonic()
+            for one in list(self._turns.awaited):
+                one.abandon_if_overdue(limit_seconds, now)
+        return has_places
 
     def await_handlers(self, deadline: float) -> list[str]:
         """Wait until runs have taken the results of all handlers outside the pool, or until the
-        monotonic deadline; returns the rest.
+        monotonic deadline; returns the rest. Those in line do not begin any more.
         """
         awaited, pause = self._turns.awaited, threading.Event()
+        for one in list(awaited):
+            if not one.is_begun and one.handling.abandon():
+                awaited.discard(one)
         while awaited and time.monotonic() < deadline:
             pause.wait(0.02)
         return [f"thread={one.call.thread} event_id={one.talk.event_id}" for one in list(awaited)]

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -136,27 +136,39 @@ def a_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def _task_of_call(loop: Any, coroutine: Any, **more: Any) -> Any:
+    """Each task knows its call: one that a handler began may block the loop as well."""
+    task: Any = asyncio.Task(coroutine, loop=loop, **more)
+    task.call = current_call()
+    return task
+
+
 class _Loop(threading.Thread):
     """An event loop and its thread, with `most` places."""
 
     def __init__(self, most: int) -> None:
         super().__init__(name="async", daemon=True)
         self.loop = a_loop()
+        self.loop.set_task_factory(_task_of_call)
         self.calls: set[Awaited] = set()
         """All that have not returned, among them those in line and the abandoned ones."""
         self.is_named = False
         self._places = asyncio.Semaphore(most)
+        self._is_ended = False
         # Monotonic time of the question that is not answered yet.
         self._asked_at: float | None = None
 
     def run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_forever()
-        finally:
-            self.loop.close()
+        while not self._is_ended:
+            # Raised by a task that a handler began, which gets it as well.
+            with suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+        self.loop.close()
 
     async def handle(self, handler: Callable[..., Any], event: Any, one: Awaited) -> None:
+        task: Any = asyncio.current_task()
+        task.call = one.call
         try:
             async with self._places:
                 one.begin()
@@ -183,8 +195,8 @@ class _Loop(threading.Thread):
         """The handler that runs now, as far as known, and its line."""
         frame = sys._current_frames().get(self.ident or 0)
         place = "-" if frame is None else deepest(traceback.extract_stack(frame))
-        running = (one for one in list(self.calls) if getattr(one.coroutine, "cr_running", False))
-        return next(running, None), place
+        call = getattr(asyncio.current_task(self.loop), "call", None)
+        return next((one for one in list(self.calls) if one.call is call), None), place
 
     async def end(self) -> None:
         """Cancel what still runs, then end."""
@@ -192,6 +204,7 @@ class _Loop(threading.Thread):
         for one in others:
             one.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        self._is_ended = True
         self.loop.stop()
 
 

@@ -21,7 +21,9 @@ from __future__ import annotations
 import logging
 import time
 from asyncio import CancelledError
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -107,6 +109,9 @@ class Turns:
     awaited: set[Awaited] = field(default_factory=set)
     """The calls of handlers outside the pool whose result no run has taken."""
 
+    without_worker: OrderedDict[Job, None] = field(default_factory=OrderedDict)
+    """The jobs for which no worker was free, in order."""
+
     def take_over(self, epoch: int) -> None:
         """Become the holder of the epoch; steps load the outboxes of predecessors. Raises
         StoreUnavailable.
@@ -137,6 +142,13 @@ class Turns:
             log.warning("abandoned handler returned after all event_id=%s", turn.name)
             return Wait.because(Why.DEFERRED)
         self.runs.ended(job.document, memo, result)
+        self.without_worker.pop(job, None)
+        if isinstance(result, Wait) and result.why["code"] == Why.NO_WORKER:
+            self.without_worker[job] = None
+        elif self.without_worker:
+            # This one may have had a worker's thread.
+            with suppress(KeyError):
+                self.without_worker.popitem(last=False)[0].resume()
         return result
 
     def _outside(self, job: Job, one: Awaited) -> Wait | None:
@@ -280,11 +292,11 @@ class Turn:
         try:
             if memo.recording is not None:
                 return self._recorded(memo.recording)
-            ended = None
-            if memo.awaited is None:
-                ended = _first(self._found, self._taken_back, self._no_room)
+            has_run = memo.awaited is not None
+            ended = None if has_run else _first(self._found, self._taken_back, self._no_room)
             if ended is None and memo.decision is None:
-                ended = _first(self._condemned, self._replayed, self._given_up_before, self._handle)
+                before = self._condemned, self._replayed, self._given_up_before
+                ended = _first(*(() if has_run else before), self._handle)
             if isinstance(ended, Condemned):
                 memo.decision, ended = self._given_up(ended), None
             elif isinstance(ended, Decided):

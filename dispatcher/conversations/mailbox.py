@@ -147,6 +147,7 @@ class ReadyLine(Enum):
     OTHER = "all others"
     SLOW = "its first event has a slow handler, of which only so many run at a time"
     SUSPECT = "its first event may have killed a process; see `dispatcher.pool.suspects`"
+    ENDED = "the handler of its first event has run outside the pool"
 
     __hash__ = object.__hash__
 
@@ -369,6 +370,8 @@ class Mailbox:
     def line_of_head(self) -> ReadyLine:
         """The line of its first event; an event with a reply token waits for a free answer."""
         head = self.head
+        if self.awaits:
+            return ReadyLine.ENDED
         if self.suspect:
             return ReadyLine.SUSPECT
         if head is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection
-from itertools import chain
 
 from dispatcher.conversations.mailbox import Mailbox, ReadyLine, Run
 from dispatcher.pool.suspects import CrashSuspects
@@ -17,10 +16,11 @@ class ReadyLines:
     """The ready mailboxes, in the order in which they became ready.
 
     At most `most_jobs` mailboxes are `running` at a time, and at most `most_slow` of their runs are
-    slow. Those that are met while `suspects` are sought wait in a line of their own.
+    slow; those whose handler has run outside the pool begin first, up to `most_threads`. Those that
+    are met while `suspects` are sought wait in a line of their own.
     """
 
-    most_jobs = most_slow = 1_000
+    most_threads = most_jobs = most_slow = 1_000
 
     def __init__(self, running: Collection[Mailbox], suspects: CrashSuspects) -> None:
         self._running = running
@@ -36,11 +36,12 @@ class ReadyLines:
     @property
     def first(self) -> Mailbox | None:
         """The mailbox whose job may begin now, if any."""
-        if len(self._running) >= self.most_jobs:
+        ended = next(iter(self.lines[ReadyLine.ENDED]), None)
+        if ended is not None and len(self._running) < self.most_threads:
+            # Also if there is no place for jobs, since no worker takes any.
+            return ended
+        if self.is_closed or len(self._running) >= self.most_jobs:
             return None
-        if self.is_closed:
-            ready = chain.from_iterable(self.lines.values())
-            return next((one for one in ready if one.awaits), None)
         suspects = self._suspects
         if suspects.sought:
             first = self._first_suspect
@@ -58,7 +59,7 @@ class ReadyLines:
         come first, so that no user waits behind the events of a thousand timers. Every fifth start
         goes to another one.
         """
-        answers, others, slow, _ = self.lines.values()
+        answers, others, slow, *_ = self.lines.values()
         # guard: half-of-the-threads-for-slow -> if slow:
         if slow and self.has_slow_place:
             return next(iter(slow))

@@ -61,7 +61,7 @@ class Pool:
         # All below under _lock.
         self.mailboxes = mailboxes
         self._tracker = mailboxes.tracker
-        self._threads_for_jobs = mailboxes.lines.most_jobs = threads - 1
+        mailboxes.lines.most_threads = mailboxes.lines.most_jobs = threads - 1
         mailboxes.lines.most_slow = max(1, threads // SLOW_PART)
         self._stopped = False
         self._scanning = False
@@ -184,7 +184,8 @@ class Pool:
     def allow(self, jobs: int) -> None:
         """Limit the number of jobs at a time; the number of threads limits it, too."""
         with self._waking:
-            self.mailboxes.lines.most_jobs = min(self._threads_for_jobs, jobs)
+            lines = self.mailboxes.lines
+            lines.most_jobs = min(lines.most_threads, jobs)
 
     def step(self, step: Step) -> None:
         """Run `step` on a thread before any new job."""

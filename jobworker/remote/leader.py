@@ -34,7 +34,7 @@ from jobworker.remote.job import (
     read,
     too_much_memory,
 )
-from jobworker.remote.seen import MOST_WORKER_THREADS, BotVersions, WorkerSeen
+from jobworker.remote.seen import MOST_ASYNC, MOST_WORKER_THREADS, BotVersions, WorkerSeen
 from jobworker.remote.values import to_line
 from linedesk.runtime.metrics import COUNTER, GAUGE, Figure
 from linedesk.runtime.status_row import (
@@ -60,7 +60,7 @@ MOST_KEYS = 20_000
 MOST_GONE = 1_000
 MOST_WORKERS = 1_000
 # A worker also names decisions that no leader has confirmed.
-MOST_NAMED = 10 * MOST_WORKER_THREADS
+MOST_NAMED = 10 * MOST_WORKER_THREADS + MOST_ASYNC
 # A worker is heard but does not name an attempt: the job or the decision was lost.
 UNNAMED_SECONDS = 3.0
 # A worker is not heard at all.

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import sys
 import time
-from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -110,7 +109,7 @@ class PythonBot:
     def _decision(self, job: Job, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
             return decide()
-        except (Exception, SystemExit, CancelledError) as error:  # noqa: BLE001 - a bot's own code
+        except BaseException as error:  # noqa: BLE001 - a bot's own code
             return failed(job.attempt, raised(error, masked=self._masked))
 
     def abandon(self) -> None:

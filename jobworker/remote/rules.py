@@ -92,6 +92,7 @@ def bot_of(table: object, version: str) -> Bot:
     later = table.get("async", [])
     if not isinstance(later, list):
         raise ValueError("async: must be a list of names")
+    later = {str(one) for one in later}
     for number, row in enumerate(table["rules"]):
         try:
             _add(bot, row, version, names, later)

@@ -248,7 +248,14 @@ class WorkerProcess:
                 return
             self._epoch = job.epoch
             self._held[job.attempt] = held
-        self._jobs.put(held)
+        awaited = None
+        if isinstance(self._bot, PythonBot):
+            # Here, since all threads may have plain handlers.
+            awaited = self._bot.begin(job, held.received, partial(self._decided, held))
+        if awaited is None:
+            self._jobs.put(held)
+        else:
+            self._awaits(held, awaited)
 
     def _abandon(self, attempt: str, epoch: int) -> None:
         """Forget a job: its decision is taken, or the leader has cancelled it."""
@@ -294,17 +301,12 @@ class WorkerProcess:
                 if held.job.attempt not in self._held:
                     continue
                 held.thread, held.began = me, time.monotonic()
-            if isinstance(me.runner, PythonBot):
-                awaited = me.runner.begin(held.job, held.received, partial(self._decided, held))
-                if awaited is not None:
-                    self._awaits(held, awaited)
-                    continue
             decision = me.runner.run(held.job, held.received)
             self._decided(held, decision)
 
     def _awaits(self, held: Held, awaited: Awaited) -> None:
         with self._lock:
-            held.thread, held.awaited = None, awaited
+            held.awaited = awaited
             is_cancelled = held.job.attempt not in self._held
         if is_cancelled:
             awaited.handling.abandon()

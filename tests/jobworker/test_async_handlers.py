@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from jobworker.bot.talk import Talk
 from linedesk import Bot, BotError, Retry
 from linedesk.operate.dead_letters import explained
 from linedesk.store.control import NO_PAUSES
+from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.dispatcher.pool.test_pausing import paused
 from tests.jobworker.worker_harness import BUTTON_SOON, Room, Rooms, a_bot, texts
@@ -159,6 +161,56 @@ def test_one_that_takes_too_long_is_cancelled_and_tried_again(room: Rooms, sim: 
     eventually(lambda: outcomes(desk) == ["timeout", "timeout", "recorded"])
 
 
+def test_one_that_takes_too_long_in_the_only_place_stops_nobody(room: Rooms, sim: Sim) -> None:
+    """Its cancellation takes a moment: it does not hang yet."""
+    model, user = Model(), sim.add_user("花子")
+    bot = Bot()
+    bot.default(limit=0.05)(model.handler)
+    desk = room(bot, tries=10, most_async=1)
+    desk.says(user, "?")
+    eventually(lambda: not desk.desk.watch_async(60.0) or len(model.cancelled) == 10)
+    assert len(model.cancelled) == 10
+
+
+def test_an_exit_in_a_task_of_a_handler_is_its_error(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+
+    async def leave() -> None:
+        raise SystemExit(1)
+
+    async def handler(event: Any, talk: Talk) -> None:
+        if talk.raw["message"]["text"] == "終了":
+            await asyncio.gather(leave())
+        talk.reply(ANSWER)
+
+    desk = room(a_bot(handler), tries=1)
+    desk.says(user, "終了")
+    desk.says(user, "?")
+    desk.until_quiet()
+    (letter,) = desk.letters()
+    assert explained(letter) == "handler: SystemExit"
+    assert texts(sim, user) == [ANSWER]
+
+
+def test_what_has_run_is_decided_though_its_timers_row_is_gone(room: Rooms, sim: Sim) -> None:
+    user = sim.add_user("花子")
+    bot = a_bot(lambda event, talk: talk.after(3600, "later"))
+
+    @bot.timer("later")
+    async def later(event: Any, talk: Talk) -> None:
+        desk.database.schedule.delete_many({})
+        talk.push(ANSWER)
+
+    desk = room(bot)
+    desk.says(user, "?")
+    row = eventually(lambda: desk.database.schedule.find_one())
+    assert row is not None
+    desk.put_document(make_timer_document(row, accept_time=datetime.now(UTC)))
+    desk.until_quiet()
+    assert texts(sim, user) == [ANSWER]
+    assert desk.desk.await_handlers(time.monotonic()) == []
+
+
 def test_one_that_ignores_its_cancellation_decides_nothing(room: Rooms, sim: Sim) -> None:
     user, runs, end = sim.add_user("花子"), list[int](), threading.Event()
 
@@ -202,14 +254,20 @@ def test_a_handler_that_blocks_the_loop_is_named(
     assert texts(sim, user) == [ANSWER]
 
 
-def test_after_its_limit_the_others_run_on_another_loop(room: Rooms, sim: Sim) -> None:
+@pytest.mark.parametrize("is_in_task", [False, True])
+def test_after_its_limit_the_others_run_on_another_loop(
+    room: Rooms, sim: Sim, is_in_task: bool
+) -> None:
     culprit, others = sim.add_user("花子"), [sim.add_user(f"客{n}") for n in range(5)]
     go_on, first = threading.Event(), threading.Event()
 
+    async def block() -> None:
+        first.set()
+        go_on.wait(30)
+
     async def handler(event: Any, talk: Talk) -> None:
         if talk.key == culprit.user_id and talk.try_number == 1:
-            first.set()
-            go_on.wait(30)
+            await (asyncio.create_task(block()) if is_in_task else block())
         await asyncio.sleep(0 if first.is_set() else 30)
         talk.reply(f"{talk.try_number}")
 
@@ -346,6 +404,20 @@ def test_a_stop_waits_for_those_that_run(room: Rooms, sim: Sim) -> None:
     desk.pool.obey(NO_PAUSES)
     desk.until_quiet()
     assert texts(sim, late) == [ANSWER]
+
+
+def test_a_stop_begins_none_of_those_in_line(room: Rooms, sim: Sim) -> None:
+    model, users = Model(), [sim.add_user(f"客{n}") for n in range(5)]
+    desk = room(a_bot(model.handler), most_async=2)
+    for user in users:
+        desk.says(user, "?")
+    until_waiting(desk, 5)
+    eventually(lambda: len(model.waiting) == 2)
+    desk.pool.close()
+    threading.Timer(0.2, model.answers).start()
+    assert desk.desk.await_handlers(time.monotonic() + 30) == []
+    eventually(lambda: sum(texts(sim, user) == [ANSWER] for user in users) == 2)
+    assert [len(texts(sim, user)) for user in users].count(0) == 3
 
 
 def test_at_its_deadline_a_stop_names_what_still_runs(room: Rooms, sim: Sim) -> None:

@@ -46,8 +46,7 @@ class House:
             None,
             connect=wire or Wire(self.node),
             line=limits,
-            stop_seconds=0.5,
-            **options,
+            **{"stop_seconds": 0.5, **options},
         )
         self._stack.enter_context(room)
         workers = room.desk._workers
