@@ -44,11 +44,14 @@ class TimerOrders:
             return ()
 
     def has_handler(self, name: str) -> bool | None:
-        """Whether the bot handles this timer; None while no worker has sent its rules."""
+        """Whether the bot handles this timer; None while no worker has sent its rules, and for a
+        `start_timers` of another release, which may come again.
+        """
         try:
-            return name.startswith(START_TIMER) or self._turns.runner.bot().has_timer(name)
+            found = self._turns.runner.bot().has_timer(name)
         except WorkerAway:
             return None
+        return None if name.startswith(START_TIMER) and not found else found
 
     def step(self, order: TimerOrder) -> Sequence[str]:
         """Set the timer in the next conversations; returns their ids, none at the end.
