@@ -10,6 +10,7 @@ import errno
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
@@ -155,14 +156,16 @@ class _Rule:
     until: datetime | None
 
     def after(self, floor: datetime) -> Iterator[datetime]:
-        """Its times after `floor`, all without a zone, in order."""
-        start, last = self.start, max(floor, self.start) + HORIZON
+        """Its times after `floor`, all without a zone, in order; none that dateutil cannot name."""
+        start = self.start
         # dateutil walks through all times since the start.
         if self.step is not None and self.count is None and floor > start:
             start += (floor - start) // self.step * self.step
-        until = last if self.until is None else min(last, self.until)
-        times = islice(self.rule.replace(dtstart=start, until=until), self.count)
-        return (one for one in times if one > floor)
+        with suppress(LookupError, OverflowError):
+            last = max(floor, self.start) + HORIZON
+            until = last if self.until is None else min(last, self.until)
+            times = islice(self.rule.replace(dtstart=start, until=until), self.count)
+            yield from (one for one in times if one > floor)
 
 
 # The forms of a rule.
