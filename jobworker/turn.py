@@ -208,6 +208,8 @@ class Turns:
                 *(name, memo.failures, what, place, failure.lasting),
             )
             memo.given_up = failure.give_up(attempts=memo.failures, first_at=first_at)
+            # `@bot.failed` is other code than what took these workers down.
+            memo.lost_by = frozenset()
             return memo.given_up
         pause = failure.pause_seconds(
             failures=memo.failures if failure.passing else failures,
