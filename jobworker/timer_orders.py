@@ -44,9 +44,7 @@ class TimerOrders:
             return ()
 
     def has_handler(self, name: str) -> bool | None:
-        """Whether the bot handles this timer; None while no worker has sent its rules, and for a
-        `start_timers` of another release, which may come again.
-        """
+        """Whether the bot handles this timer; None if a later release or a worker may tell."""
         try:
             found = self._turns.runner.bot().has_timer(name)
         except WorkerAway:

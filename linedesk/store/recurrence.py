@@ -157,12 +157,11 @@ class _Rule:
 
     def after(self, floor: datetime) -> Iterator[datetime]:
         """Its times after `floor`, all without a zone, in order; none that dateutil cannot name."""
-        start = self.start
-        # dateutil walks through all times since the start.
-        if self.step is not None and self.count is None and floor > start:
-            start += (floor - start) // self.step * self.step
         with suppress(LookupError, OverflowError):
-            last = max(floor, self.start) + HORIZON
+            start, last = self.start, max(floor, self.start) + HORIZON
+            # dateutil walks through all times since the start.
+            if self.step is not None and self.count is None and floor > start:
+                start += (floor - start) // self.step * self.step
             until = last if self.until is None else min(last, self.until)
             times = islice(self.rule.replace(dtstart=start, until=until), self.count)
             yield from (one for one in times if one > floor)
