@@ -60,7 +60,9 @@ class Recurrence:
         zone = _zone(tz)
         text = unicodedata.normalize("NFKC", at).strip()
         if now is not None and re.match(r"(RRULE:)?[A-Z]+=", text.upper()):
-            start = now.astimezone(zone).replace(second=0, microsecond=0) + timedelta(minutes=1)
+            local = now.astimezone(zone).replace(second=0, microsecond=0)
+            # Of a time that comes twice only the first would count.
+            start = local + timedelta(hours=local.fold, minutes=1)
             text = f"DTSTART:{start:{_STAMP}} {text}"
         return _parsed(text, zone)
 
