@@ -86,8 +86,7 @@ class ControlReader(BackgroundThread):
                 self._control.order_start(name)
                 self._started.add(name)
             # One batch at a time: pauses are read in between.
-            for order in orders.timers[:1]:
-                self._set_timers(order)
+            any(self._set_timers(order) for order in orders.timers)
 
     def _is_under_way(self, release: Release) -> bool:
         if release.head == EVENT_ID:
@@ -101,19 +100,21 @@ class ControlReader(BackgroundThread):
         if is_old and not is_paused and not self._pool.may_have_dropped(drop):
             self._control.end_drop(drop)
 
-    def _set_timers(self, order: TimerOrder) -> None:
+    def _set_timers(self, order: TimerOrder) -> bool:
+        """Set it in the next conversations; False while its handler is not known."""
         has_handler = self._worker.timer_orders.has_handler(order.name)
         if has_handler is None:
-            return
+            return False
         ids = self._worker.timer_orders.step(order) if has_handler else ()
         if ids:
             self._control.went_on(order, last=ids[-1], count=order.count + len(ids))
-            return
+            return True
         code = "timers_set" if has_handler else "no_timer_handler"
         self._control.finish(order, {"code": code, "count": order.count})
         log.info(
             "timer for all friends name=%s came=%s conversations=%d", order.name, code, order.count
         )
+        return True
 
     def _settle(self, release: Release) -> None:
         came = self._control.came_of(release)

@@ -215,11 +215,9 @@ def _with_text_of(document: Document, edit: Document) -> Document:
 
 def _belongs(case: Case, rule: Rule, document: Document) -> bool:
     """Whether the document goes with the event, unless it is decided already."""
-    found = case.memo.found_applied
-    if found and name_of(document) in found:
-        return False
+    is_decided = name_of(document) in case.memo.found_applied
     try:
-        return case.runner.bot().gathers(rule, case.talk, document, case.choose)
+        return not is_decided and case.runner.bot().gathers(rule, case.talk, document, case.choose)
     except (*NOT_ITS_FAULT, Abandoned):
         raise
     except Exception:  # noqa: BLE001 - its own condition: it fails alone, in its turn

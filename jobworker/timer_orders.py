@@ -44,11 +44,12 @@ class TimerOrders:
             return ()
 
     def has_handler(self, name: str) -> bool | None:
-        """Whether the bot handles this timer; None while no worker has sent its rules."""
+        """Whether the bot handles this timer; None if a later release or a worker may tell."""
         try:
-            return name.startswith(START_TIMER) or self._turns.runner.bot().has_timer(name)
+            found = self._turns.runner.bot().has_timer(name)
         except WorkerAway:
             return None
+        return None if name.startswith(START_TIMER) and not found else found
 
     def step(self, order: TimerOrder) -> Sequence[str]:
         """Set the timer in the next conversations; returns their ids, none at the end.

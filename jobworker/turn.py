@@ -222,6 +222,8 @@ class Turns:
                 extra={"below": failure.traceback},
             )
             memo.given_up = failure.give_up(attempts=memo.failures, first_at=first_at)
+            # `@bot.failed` is other code than what took these workers down.
+            memo.lost_by = frozenset()
             return memo.given_up
         pause = failure.pause_seconds(
             failures=memo.failures if failure.passing else failures,

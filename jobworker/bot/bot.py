@@ -314,16 +314,18 @@ class Bot:
 
     def has_timer(self, name: str) -> bool:
         """Whether a timer of that name has a handler."""
+        if name.startswith(START_TIMER):
+            return name.removeprefix(START_TIMER) in self.starts
         return name in self.timers or name.partition(":")[0] in self.timers
 
     def _rule_of_timer(self, event: TimerEvent) -> Rule | None:
         name = event.name
         if name == STATE_TIMER:
             return self.timeouts.get(str(event.data.get("state")))
-        if name.startswith(START_TIMER):
-            return self.starts.get(name.removeprefix(START_TIMER))
         if not self.has_timer(name):
             raise NoTimerHandler(f"no handler for the timer {name!r}")
+        if name.startswith(START_TIMER):
+            return self.starts[name.removeprefix(START_TIMER)]
         return self.timers.get(name) or self.timers[name.partition(":")[0]]
 
     def _add(

@@ -68,7 +68,6 @@ def filter_of(event: type, message: Any, given: Filter) -> Filter | None:
         "mentioned= is for MessageEvent": given.mentioned and not has_message,
         "postback= is for PostbackEvent": postback is not None and event is not PostbackEvent,
         "postback= takes pairs such as 'action=buy'": not (postback is None or pairs(postback)),
-        "when= takes a function of event and talk": not (when is None or callable(when)),
         "when= takes a plain function, not an async one": when is not None and is_coroutine(when),
     }
     if told := next((one for one, is_wrong in wrong.items() if is_wrong), None):

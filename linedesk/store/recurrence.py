@@ -10,6 +10,7 @@ import errno
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
@@ -59,7 +60,9 @@ class Recurrence:
         zone = _zone(tz)
         text = unicodedata.normalize("NFKC", at).strip()
         if now is not None and re.match(r"(RRULE:)?[A-Z]+=", text.upper()):
-            start = now.astimezone(zone).replace(second=0, microsecond=0) + timedelta(minutes=1)
+            local = now.astimezone(zone).replace(second=0, microsecond=0)
+            # Of a time that comes twice only the first would count.
+            start = local + timedelta(hours=local.fold, minutes=1)
             text = f"DTSTART:{start:{_STAMP}} {text}"
         return _parsed(text, zone)
 
@@ -155,14 +158,15 @@ class _Rule:
     until: datetime | None
 
     def after(self, floor: datetime) -> Iterator[datetime]:
-        """Its times after `floor`, all without a zone, in order."""
-        start, last = self.start, max(floor, self.start) + HORIZON
-        # dateutil walks through all times since the start.
-        if self.step is not None and self.count is None and floor > start:
-            start += (floor - start) // self.step * self.step
-        until = last if self.until is None else min(last, self.until)
-        times = islice(self.rule.replace(dtstart=start, until=until), self.count)
-        return (one for one in times if one > floor)
+        """Its times after `floor`, all without a zone, in order; none that dateutil cannot name."""
+        with suppress(LookupError, OverflowError):
+            start, last = self.start, max(floor, self.start) + HORIZON
+            # dateutil walks through all times since the start.
+            if self.step is not None and self.count is None and floor > start:
+                start += (floor - start) // self.step * self.step
+            until = last if self.until is None else min(last, self.until)
+            times = islice(self.rule.replace(dtstart=start, until=until), self.count)
+            yield from (one for one in times if one > floor)
 
 
 # The forms of a rule.

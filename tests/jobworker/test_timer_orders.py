@@ -11,7 +11,8 @@ from pymongo.database import Database
 
 from dispatcher.control import ControlReader
 from linedesk import Bot
-from linedesk.operate.acts import OperatorControl
+from linedesk.operate.acts import Acts, OperatorControl
+from linedesk.operate.dead_letters import explained
 from linedesk.store.control import TimerOrder, now_stored
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
@@ -65,6 +66,13 @@ def carried_out(database: Db, order: TimerOrder, looks: ControlReader) -> Any:
 
 def rows(database: Db) -> dict[str, int]:
     return {row["_id"]: row["n"] for row in database.schedule.find({"runAt": {"$ne": None}})}
+
+
+def fire_starts(desk: Room, database: Db) -> None:
+    for row in database.schedule.find({"name": {"$regex": "^~start"}, "runAt": {"$ne": None}}):
+        desk.put_document(make_timer_document(row, accept_time=datetime.now(UTC)))
+        database.schedule.update_one({"_id": row["_id"]}, {"$set": {"runAt": None}})
+    desk.until_quiet()
 
 
 def test_each_user_who_has_not_blocked_the_bot_gets_the_timer(
@@ -161,10 +169,7 @@ def test_start_timers_runs_once_in_each_conversation(
         for _ in range(4):
             looks.look()
         desk.until_quiet()
-        for row in database.schedule.find({"name": {"$regex": "^~start"}, "runAt": {"$ne": None}}):
-            desk.put_document(make_timer_document(row, accept_time=datetime.now(UTC)))
-            database.schedule.update_one({"_id": row["_id"]}, {"$set": {"runAt": None}})
-        desk.until_quiet()
+        fire_starts(desk, database)
 
     start_with(room(bot))
     assert sorted(ran) == ["U1", "U2"]
@@ -175,3 +180,29 @@ def test_start_timers_runs_once_in_each_conversation(
     start_with(room(bot, epoch=3))
     assert sorted(ran) == ["U1", "U2"]
     assert database.deadletters.count_documents({}) == 0
+
+
+def test_an_older_release_in_between_costs_no_start(
+    database: Db, room: Rooms, friends: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its timers become dead letters, the rest of the order waits, and other orders do not."""
+    monkeypatch.setattr("jobworker.timer_orders.MOST_AT_ONCE", 1)
+    new, ran = a_bot(), list[str]()
+    new.start_timers("2027")(lambda event, talk: ran.append(talk.key))
+    bots = [new, a_bot(), new]
+    for epoch, looks in enumerate((2, 4, 4), 1):
+        desk = room(bots[epoch - 1], epoch=epoch)
+        if epoch == 2:
+            other = ordered(database, "お知らせ")
+        for _ in range(looks):
+            reader(desk, database).look()
+        desk.until_quiet()
+        if epoch > 1:
+            fire_starts(desk, database)
+    assert OperatorControl(database).outcome_of(other) == {"code": "no_timer_handler", "count": 0}
+    assert [explained(one) for one in desk.letters()] == ["handler: NoTimerHandler"]
+    Acts(database, by="taro", via="command").replay(desk.letters()[0]["_id"])
+    (replay,) = database.recvq.find()
+    desk.put_document(replay)
+    desk.until_quiet()
+    assert sorted(ran) == ["U1", "U2"]

@@ -54,8 +54,17 @@ def test_in_quiet_hours_a_missed_timer_waits_for_their_end() -> None:
     assert morning.next_at == NOON + timedelta(days=1)
 
 
-def test_a_rule_without_a_further_time_ends_its_row() -> None:
-    assert ring(a_row(every=DAILY | {"at": "21:00 until 2026-04-19"})).next_at is None
+@pytest.mark.parametrize(
+    "at",
+    [
+        "21:00 until 2026-04-19",
+        # dateutil raises an error for these.
+        "DTSTART:99990101T000000 RRULE:FREQ=DAILY",
+        "DTSTART:20260101T000000 RRULE:FREQ=YEARLY;BYDAY=60MO",
+    ],
+)
+def test_a_rule_without_a_further_time_ends_its_row(at: str) -> None:
+    assert ring(a_row(every=DAILY | {"at": at})).next_at is None
 
 
 @pytest.mark.parametrize(

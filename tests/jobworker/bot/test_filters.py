@@ -136,7 +136,7 @@ def test_messages_are_gathered_while_the_filter_holds() -> None:
         (lambda bot: bot.add(MessageEvent, postback="a=1"), "postback= is for PostbackEvent"),
         (lambda bot: bot.add(PostbackEvent, postback=""), "postback= takes pairs"),
         (lambda bot: bot.add(MessageEvent, text=re.compile(b"a")), "text= takes a text"),
-        (lambda bot: bot.add(MessageEvent, when=True), "when= takes a function"),
+        (lambda bot: bot.add(MessageEvent, when=True), "is a function, not True"),
         (lambda bot: bot.add(MessageEvent, when=lambda event: True), "does not take .event, talk"),
         (lambda bot: bot.add(MessageEvent, tries=0), "tries= takes a whole number, 1 to 100"),
         (lambda bot: bot.add(MessageEvent, backoff=[1, 0]), "backoff= takes seconds above 0"),

@@ -27,3 +27,8 @@ def answer(event: Any, talk: Talk) -> None:
     while text == "wait" and not (folder / "go").exists():
         pause.wait(0.01)
     talk.reply(text)
+
+
+@bot.failed
+def sorry(event: Any, talk: Talk) -> None:
+    talk.reply("申し訳ありません。")
