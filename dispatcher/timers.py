@@ -130,7 +130,6 @@ class Timers(BackgroundThread):
         self._ahead = -math.inf
         # At the start, too: the clock may have been ahead when its predecessor fired timers.
         self._must_bring_back = True
-        self._wake = threading.Event()
         self._lock = threading.Lock()
         # Under _lock: the time of the next look; None if no timer waits.
         self._due_at: datetime | None = None
@@ -141,15 +140,6 @@ class Timers(BackgroundThread):
             if due_at is not None and (self._due_at is None or due_at < self._due_at):
                 self._due_at = due_at
                 self._wake.set()
-
-    def wake(self) -> None:
-        """Read the clock at once: it was moved."""
-        self._wake.set()
-
-    def stop(self) -> None:
-        """Begin no further batch; may be called at any time, repeatedly."""
-        super().stop()
-        self._wake.set()
 
     def status(self) -> str:
         """Failures, the number of timers fired since the start, and the next due time."""

@@ -192,7 +192,7 @@ class _Refused(_NotWritten):
 
 class Committer(BackgroundThread):
     """Commits the groups of one leader. Before its thread is started, and after its end, the thread
-    that waits for a write commits it.
+    that waits for a write commits it. A stop commits the rest; the fence wakes it for its changes.
     """
 
     def __init__(self, database: Database[Any]) -> None:
@@ -201,7 +201,6 @@ class Committer(BackgroundThread):
         self.session: ClientSession = database.client.start_session(causal_consistency=True)
         """Of all transactions; its time is that of the last one."""
         self._fence: Fence | None = None
-        self._wake = threading.Event()
         self._lock = threading.Lock()
         # Under _lock.
         self._queue: deque[Write] = deque()
@@ -219,15 +218,6 @@ class Committer(BackgroundThread):
     def lead(self, fence: Fence) -> None:
         """Write this fence with each group from now on."""
         self._fence = fence
-
-    def stop(self) -> None:
-        """Commit the rest and end."""
-        super().stop()
-        self._wake.set()
-
-    def wake(self) -> None:
-        """The fence has changes."""
-        self._wake.set()
 
     # Writes.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -86,15 +85,6 @@ class Drain(BackgroundThread):
         self._checked = False
         self._failures = 0
         self._reason: str | None = None
-        self._wake = threading.Event()
-
-    def wake(self) -> None:
-        """Check now: documents were spooled."""
-        self._wake.set()
-
-    def stop(self) -> None:
-        super().stop()
-        self._wake.set()
 
     def _run(self) -> None:
         try:
