@@ -145,15 +145,9 @@ OF_TIMERS = (
 class TimerMetrics:
     """Fired timers, their delay, and the time until the next one."""
 
-    def __init__(
-        self,
-        registry: CollectorRegistry | None = None,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._metrics = Metrics(OF_TIMERS, registry)
         self._metrics.set("next_timer_seconds", self._next_seconds)
-        self._monotonic = monotonic
         # Only the timers' thread writes it.
         self.fired = 0
         """The number of timers fired since the start of the process."""
@@ -168,8 +162,8 @@ class TimerMetrics:
 
     def next_in(self, seconds: float | None) -> None:
         """Set the seconds until the next timer is due; None: none waits."""
-        self._due_at = None if seconds is None else self._monotonic() + seconds
+        self._due_at = None if seconds is None else time.monotonic() + seconds
 
     def _next_seconds(self) -> float | None:
         due_at = self._due_at
-        return None if due_at is None else round(due_at - self._monotonic(), 3)
+        return None if due_at is None else round(due_at - time.monotonic(), 3)

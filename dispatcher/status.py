@@ -107,7 +107,7 @@ class StatusLine:
             **self._workers(),
             WHY: self.why(),
             "threads": self.view.doing(),
-            "waiting": sorted(waiting, key=_arrived)[:MOST_WAITING],
+            "waiting": sorted(waiting, key=lambda one: one["since"] or BEFORE_ALL)[:MOST_WAITING],
             "paused": self.view.paused(),
         }
 
@@ -119,21 +119,15 @@ class StatusLine:
         return {BROKER: broker, BROKER_WHY: self.worker.broker_why(), WORKERS: workers}
 
 
-def _arrived(row: Document) -> datetime:
-    arrived: datetime = row["since"] or BEFORE_ALL
-    return arrived
-
-
 def _figures_in_words(figures: Document, per_second: Document) -> list[str | None]:
     def number(name: str) -> float:
         return float(figures.get(name, 0))
 
     oldest, lag = figures.get(OLDEST_SECONDS), number(LAG_SECONDS)
-    in_hand = f"{number(IN_HAND_DOCUMENTS):.0f} in hand"
     held, keys = number(HELD_DOCUMENTS), number("heldKeys")
     return [
         f"{per_second.get('finishedDocuments', 0.0):.1f} events/s",
-        in_hand,
+        f"{number(IN_HAND_DOCUMENTS):.0f} in hand",
         f"{number(LAG_DOCUMENTS):.0f} not read yet" if lag >= SHORTEST_LAG_SECONDS else None,
         f"{held:.0f} documents of {keys:.0f} keys in held" if held else None,
         f"oldest {oldest:.1f} s" if oldest else None,

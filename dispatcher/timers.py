@@ -21,7 +21,6 @@ from itertools import islice
 from typing import Any
 
 import pymongo
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from prometheus_client import CollectorRegistry
@@ -36,7 +35,7 @@ from linedesk.runtime.clock import boottime
 from linedesk.runtime.liveness import moment
 from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
-from linedesk.store.client import DURABLE, LOCAL
+from linedesk.store.client import AS_STORED, DURABLE, LOCAL
 from linedesk.store.documents import RECVQ, SCHEDULE
 from linedesk.store.errors import (
     AUTHENTICATION_FAILED,
@@ -45,10 +44,9 @@ from linedesk.store.errors import (
     StoreUnavailable,
     translated,
 )
-from linedesk.store.insert import insert_documents
+from linedesk.store.insert import insert_documents, never_taken
 from linedesk.store.queue.guard import EVERY_SECONDS, Guard
 from linedesk.store.records.timers import ENDED_AT, RANG, RUN_AT, SET_ASIDE
-from linedesk.store.spool.drain import NEVER_TAKEN
 
 log = logging.getLogger(__name__)
 
@@ -60,15 +58,6 @@ COMMAND_SECONDS = 5.0
 FRESH_SECONDS = 10.0
 # No day in any time zone is shorter.
 SHORTEST_DAY = timedelta(hours=22)
-
-# One unreadable value must not hide the other rows: a date beyond Python's range, a text that is
-# not UTF-8.
-AS_STORED: CodecOptions[RawBSONDocument] = CodecOptions(
-    document_class=RawBSONDocument,
-    tz_aware=True,
-    unicode_decode_error_handler="replace",
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-)
 
 # All errors of MongoDB, recvq and the time zone files: timers survive each of them.
 TROUBLE = (QueueError, PyMongoError, BSONError, OSError)
@@ -130,7 +119,6 @@ class Timers(BackgroundThread):
         self._ahead = -math.inf
         # At the start, too: the clock may have been ahead when its predecessor fired timers.
         self._must_bring_back = True
-        self._wake = threading.Event()
         self._lock = threading.Lock()
         # Under _lock: the time of the next look; None if no timer waits.
         self._due_at: datetime | None = None
@@ -141,15 +129,6 @@ class Timers(BackgroundThread):
             if due_at is not None and (self._due_at is None or due_at < self._due_at):
                 self._due_at = due_at
                 self._wake.set()
-
-    def wake(self) -> None:
-        """Read the clock at once: it was moved."""
-        self._wake.set()
-
-    def stop(self) -> None:
-        """Begin no further batch; may be called at any time, repeatedly."""
-        super().stop()
-        self._wake.set()
 
     def status(self) -> str:
         """Failures, the number of timers fired since the start, and the next due time."""
@@ -172,7 +151,9 @@ class Timers(BackgroundThread):
                 self._most = max(1, self._most // 2)
                 self._stop.wait(self._failed(error))
             else:
-                self._recovered()
+                MONGODB.works("timers not fired")
+                self._failures, self._reason, self._trouble = 0, None, None
+                self._most = BATCH_ROWS
                 self._sleep()
 
     def _failed(self, error: Exception) -> float:
@@ -192,11 +173,6 @@ class Timers(BackgroundThread):
         return growing_seconds(
             self._failures, first=FIRST_PAUSE_SECONDS, most=LONGEST_PAUSE_SECONDS
         )
-
-    def _recovered(self) -> None:
-        MONGODB.works("timers not fired")
-        self._failures, self._reason, self._trouble = 0, None, None
-        self._most = BATCH_ROWS
 
     def _look(self) -> None:
         """Fire all due timers, then note the time of the next one."""
@@ -306,8 +282,14 @@ class TimerFiring:
             rows = self._due(now, most)
             if not rows:
                 return None
-            fired, broken = _sorted_out(rows, now)
-            settled = sum(self._set_aside(as_read, reason) for as_read, reason in broken)
+            fired: list[FiredTimer] = []
+            settled = 0
+            for row in rows:
+                try:
+                    fired.append(fired_timer(row, now=now, accept_time=datetime.now(UTC)))
+                except BrokenRow as error:
+                    as_read = {"_id": row["_id"], RUN_AT: row[RUN_AT]}
+                    settled += self._set_aside(as_read, str(error))
             if put_off := [_moved_on(timer) for timer in fired if timer.document is None]:
                 settled += self._change(put_off)
             fired = [timer for timer in fired if timer.document is not None]
@@ -346,7 +328,7 @@ class TimerFiring:
             documents = [timer.document for timer in fired if timer.document is not None]
             stored = self._insert(documents, read_at)
         except StoreUnavailable as error:
-            refused = _refused(error)
+            refused = never_taken(error)
             if not refused:
                 raise
             # The other rows are read again.
@@ -401,20 +383,6 @@ def _at_most(size_bytes: int, rows: Iterable[RawBSONDocument]) -> Iterator[RawBS
             return
 
 
-def _sorted_out(
-    rows: Iterable[RawBSONDocument], now: datetime
-) -> tuple[list[FiredTimer], list[tuple[Mapping[str, Any], str]]]:
-    """The timers that fire, and the invalid rows: as read, with the reason."""
-    fired: list[FiredTimer] = []
-    broken: list[tuple[Mapping[str, Any], str]] = []
-    for row in rows:
-        try:
-            fired.append(fired_timer(row, now=now, accept_time=datetime.now(UTC)))
-        except BrokenRow as error:
-            broken.append(({"_id": row["_id"], RUN_AT: row[RUN_AT]}, str(error)))
-    return fired, broken
-
-
 def _moved_on(timer: FiredTimer) -> UpdateOne:
     """Move the row to its next time, or mark its end; MongoDB removes it a week later."""
     if timer.document is None:
@@ -431,12 +399,3 @@ def _brought_back(row: RawBSONDocument, now: datetime) -> UpdateOne | None:
         return None
     as_read = {"_id": row["_id"], "n": row.get("n"), RUN_AT: row[RUN_AT]}
     return UpdateOne(as_read, {"$set": {RUN_AT: regular}})
-
-
-def _refused(error: StoreUnavailable) -> list[int]:
-    """The indexes of documents that MongoDB rejects because of their content, by error code."""
-    cause = error.__cause__
-    if not isinstance(cause, BulkWriteError) or cause.details["writeConcernErrors"]:
-        return []
-    errors = cause.details["writeErrors"]
-    return [failure["index"] for failure in errors if failure["code"] in NEVER_TAKEN]

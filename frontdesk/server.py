@@ -12,7 +12,6 @@ import errno
 import logging
 import os
 import resource
-import signal
 import socket
 import ssl
 import time
@@ -32,12 +31,11 @@ from frontdesk.metrics import FrontdeskMetrics, status_words
 from frontdesk.tls import TlsServer
 from linedesk.runtime.garbage import spare_the_collector
 from linedesk.runtime.metrics import MetricsSnapshots
-from linedesk.runtime.service_manager import ServiceManager
+from linedesk.runtime.service_manager import ServiceManager, signals_taken
 from linedesk.store.documents import Document
 
 log = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LOOK_SECONDS = 0.02
 # The sum of all limits of a stop, and the closing of both stores.
 STOP_SECONDS = 20.0
@@ -62,6 +60,8 @@ class FrontdeskServer(uvicorn.Server):
     keep-alives. Once a second the server collects all figures for `status` and metrics.
     """
 
+    capture_signals = signals_taken
+
     def __init__(
         self,
         config: uvicorn.Config,
@@ -85,16 +85,6 @@ class FrontdeskServer(uvicorn.Server):
         self.snapshots.take()
         self._state, self._words = "starting", "opening the stores"
         self._hung: str | None = None
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Not as uvicorn, which raises them again after the stop: a SIGTERM would end it."""
-        before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop in order; a second call exits at once."""

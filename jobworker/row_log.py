@@ -28,15 +28,9 @@ class RowLog:
     dropped, the oldest first; `unwritten` gets the number of rows that are never written.
     """
 
-    def __init__(
-        self,
-        collection: Collection[Document],
-        *,
-        unwritten: Callable[[int], None] = lambda rows: None,
-        most_waiting: int = MOST_WAITING,
-    ) -> None:
+    def __init__(self, collection: Collection[Document], unwritten: Callable[[int], None]) -> None:
         self._collection = collection.with_options(write_concern=WriteConcern(w=1))
-        self._rows: deque[Document] = deque(maxlen=most_waiting)
+        self._rows: deque[Document] = deque(maxlen=MOST_WAITING)
         self._unwritten = unwritten
         self._dropped = 0
 

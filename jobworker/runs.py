@@ -247,7 +247,7 @@ class Runs:
             EVENT_ID: name_of(document),
             "channel": document["channel"],
             "key": document["key"],
-            "type": _type_of(document),
+            "type": (text_of(document, "event", "type") or "")[:TYPE_CHARACTERS] or None,
             WAITED_MS: round(max(waited, timedelta(0)).total_seconds() * 1000, 1),
             "attempt": max(memo.tries, 1),
             "outcome": outcome,
@@ -257,8 +257,3 @@ class Runs:
             "thread": run.thread if call is None or run.handler_began is None else call.thread,
         }
         self.rows.add(row if first is None else {**row, GATHERED_WITH: first})
-
-
-def _type_of(document: Document) -> str | None:
-    type_ = document["event"].get("type")
-    return type_[:TYPE_CHARACTERS] if isinstance(type_, str) else None

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 from linemessages.finding import Check, Finding, Found
@@ -184,20 +183,18 @@ def _moment(value: str, form: str) -> datetime | None:
     return moment if is_exact and moment.year in YEARS else None
 
 
-RULES: Mapping[str, Check] = MappingProxyType(
-    {
-        "Sender": _sender,
-        "TextMessage": _text,
-        "TextMessageV2": _text_v2,
-        "ButtonsTemplate": _text_beside_image,
-        "CarouselColumn": _text_beside_image,
-        "CarouselTemplate": _columns,
-        "FlexBubble": _bubble,
-        "FlexCarousel": _bubbles,
-        "FlexBox": _box,
-        "FlexText": _flex_text,
-        "FlexVideo": _video,
-        "PostbackAction": _postback,
-        "DatetimePickerAction": _picker,
-    }
-)
+RULES: Mapping[str, Check] = {
+    "Sender": _sender,
+    "TextMessage": _text,
+    "TextMessageV2": _text_v2,
+    "ButtonsTemplate": _text_beside_image,
+    "CarouselColumn": _text_beside_image,
+    "CarouselTemplate": _columns,
+    "FlexBubble": _bubble,
+    "FlexCarousel": _bubbles,
+    "FlexBox": _box,
+    "FlexText": _flex_text,
+    "FlexVideo": _video,
+    "PostbackAction": _postback,
+    "DatetimePickerAction": _picker,
+}

@@ -37,7 +37,7 @@ from linedesk.store.errors import (
     translate,
     translated,
 )
-from linedesk.store.insert import DUPLICATE_KEY
+from linedesk.store.insert import DUPLICATE_KEY, OBJECT_TOO_LARGE
 from linedesk.store.limits import MOST_DOCUMENT_BYTES
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,6 @@ LATER_SECONDS = 0.1
 WAIT_SECONDS = 10.0
 """How long a thread waits for its write unless it says otherwise."""
 LONGEST_PAUSE_SECONDS = 2.0
-OBJECT_TOO_LARGE = 10334
 # An error with this label was raised by a transaction that is over: nothing of it is written.
 ABORTED = "TransientTransactionError"
 WRITE_CONFLICT = 112
@@ -102,18 +101,6 @@ class Write:
     """Changes that are made together or not at all; a thread that waits for them sleeps until
     `done` is released.
     """
-
-    __slots__ = (
-        "begin_at",
-        "changes",
-        "done",
-        "error",
-        "is_ended",
-        "is_later",
-        "matched",
-        "put_off_until",
-        "size",
-    )
 
     def __init__(self, changes: Sequence[Change], begin_at: float = 0.0) -> None:
         self.changes = changes
@@ -192,7 +179,7 @@ class _Refused(_NotWritten):
 
 class Committer(BackgroundThread):
     """Commits the groups of one leader. Before its thread is started, and after its end, the thread
-    that waits for a write commits it.
+    that waits for a write commits it. A stop commits the rest; the fence wakes it for its changes.
     """
 
     def __init__(self, database: Database[Any]) -> None:
@@ -201,7 +188,6 @@ class Committer(BackgroundThread):
         self.session: ClientSession = database.client.start_session(causal_consistency=True)
         """Of all transactions; its time is that of the last one."""
         self._fence: Fence | None = None
-        self._wake = threading.Event()
         self._lock = threading.Lock()
         # Under _lock.
         self._queue: deque[Write] = deque()
@@ -219,15 +205,6 @@ class Committer(BackgroundThread):
     def lead(self, fence: Fence) -> None:
         """Write this fence with each group from now on."""
         self._fence = fence
-
-    def stop(self) -> None:
-        """Commit the rest and end."""
-        super().stop()
-        self._wake.set()
-
-    def wake(self) -> None:
-        """The fence has changes."""
-        self._wake.set()
 
     # Writes.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from bson.timestamp import Timestamp
@@ -60,9 +59,12 @@ class ChangeStreamFeed:
             raise sorted_out(error, LOST_CODES) from error
         if change is None:
             return None
-        if change["operationType"] != "insert":
-            raise _gone(change, self._collection.full_name)
-        return FeedItem(change["fullDocument"], change["_id"], change["clusterTime"])
+        if change["operationType"] == "insert":
+            return FeedItem(change["fullDocument"], change["_id"], change["clusterTime"])
+        if change["operationType"] == "rename":
+            before, after = (f"{one['db']}.{one['coll']}" for one in (change["ns"], change["to"]))
+            raise gone_by_rename(before, after, self._collection.full_name)
+        raise RecvqGone("dropped")
 
     @property
     def token(self) -> Any:
@@ -86,13 +88,3 @@ class ChangeStreamFeed:
                 )
         except PyMongoError as error:
             raise sorted_out(error, LOST_CODES) from error
-
-
-def _gone(change: Mapping[str, Any], recvq: str) -> RecvqGone:
-    if change["operationType"] == "rename":
-        return gone_by_rename(_full_name(change["ns"]), _full_name(change["to"]), recvq)
-    return RecvqGone("dropped")
-
-
-def _full_name(namespace: Mapping[str, str]) -> str:
-    return f"{namespace['db']}.{namespace['coll']}"

@@ -20,7 +20,7 @@ from dispatcher.feed.feed import Feed, FeedItem, PositionLost, RecvqGone
 from dispatcher.feed.rescan import Rescan, ScanPass
 from dispatcher.pool.pool import Pool
 from linedesk.runtime.backoff import pause_seconds
-from linedesk.runtime.liveness import AWAY, RENEW_SECONDS, WaitReason
+from linedesk.runtime.liveness import AWAY, WaitReason
 from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.thread import BackgroundThread
 from linedesk.store.documents import Document, has_a_place, is_heartbeat, make_heartbeat
@@ -146,7 +146,7 @@ class FeedReader(BackgroundThread):
         """Monotonic time when the feed was opened; None since its last failure."""
         # It was opened and delivered no heartbeat: opening it again explains no silence.
         self._is_mute = False
-        self.reason = WaitReason(renew_seconds=RENEW_SECONDS)
+        self.reason = WaitReason()
         """Why the feed delivers no documents at present, if there is a known reason."""
         self.delivered_at = time.monotonic()
         """Monotonic time of the last document, heartbeats included."""

@@ -16,11 +16,12 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 from rich.console import Console
 
-from linedesk.backup.file import AS_STORED, COLLECTIONS, BackupWriter, Header
+from linedesk.backup.file import COLLECTIONS, BackupWriter, Header
 from linedesk.settings.errors import BackupError
 from linedesk.settings.settings import Settings
 from linedesk.setup.database import open_database
 from linedesk.setup.users import for_owner
+from linedesk.store.client import AS_STORED
 from linedesk.store.collections import DISPATCHER, require_schema
 from linedesk.store.documents import LEASES, SCHEMA
 from linedesk.store.errors import translated

@@ -20,12 +20,13 @@ from typing import IO
 
 import bson
 from bson import json_util
-from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 from bson.json_util import CANONICAL_JSON_OPTIONS
 from bson.raw_bson import RawBSONDocument
 
 from linedesk.settings.errors import BackupError
+from linedesk.store.client import ANY_DATE, AS_STORED
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,
@@ -43,16 +44,6 @@ FORMAT = 1
 # before new ones, and outboxes before their rows. An export of an older release has no batches.
 COLLECTIONS = (PROGRESS, DEADLETTERS, HELD, BATCHES, CONVERSATIONS, SCHEDULE)
 
-AS_STORED: CodecOptions[RawBSONDocument] = CodecOptions(
-    document_class=RawBSONDocument,
-    tz_aware=True,
-    # A text that is not UTF-8 must not make the rest unreadable.
-    unicode_decode_error_handler="replace",
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-)
-_PLAIN: CodecOptions[Document] = CodecOptions(
-    tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 _JSON = CANONICAL_JSON_OPTIONS.with_options(
     tz_aware=True, tzinfo=UTC, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
@@ -106,7 +97,7 @@ def _as_json(document: RawBSONDocument) -> str:
     """
     try:
         text = json_util.dumps(
-            bson.decode(document.raw, _PLAIN), json_options=_JSON, ensure_ascii=False
+            bson.decode(document.raw, ANY_DATE), json_options=_JSON, ensure_ascii=False
         )
         if bson.encode(json_util.loads(text, json_options=_JSON)) == document.raw:
             return text

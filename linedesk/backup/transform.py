@@ -17,8 +17,8 @@ from bson.raw_bson import RawBSONDocument
 from dispatcher.conversations.mailbox import Condemned
 from dispatcher.timer_rows import BrokenRow, fired_timer
 from jobworker.effects import TAKEN, of_effect, of_event, row_of
-from linedesk.backup.file import AS_STORED
 from linedesk.operate.reading import effects_with_tries
+from linedesk.store.client import AS_STORED
 from linedesk.store.documents import (
     BATCHES,
     CONVERSATIONS,

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 import socket
-from collections.abc import Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from linedesk.runtime.metrics import Refusals
-from linedesk.runtime.service_manager import ServiceManager
+from linedesk.runtime.service_manager import ServiceManager, signals_taken
 
 log = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # A tick of uvicorn's is a tenth of a second.
 TELL_TICKS = 10
 # An interrupted page loses no data.
@@ -48,6 +44,8 @@ def config_of(app: ASGIApp, *, is_proxied: bool, http: type[asyncio.Protocol]) -
 class ConsoleServer(uvicorn.Server):
     """A server that stops at the first signal; a second SIGINT waits for no connection."""
 
+    capture_signals = signals_taken
+
     def __init__(
         self, config: uvicorn.Config, *, url: str, refusals: Refusals, service: ServiceManager
     ) -> None:
@@ -55,16 +53,6 @@ class ConsoleServer(uvicorn.Server):
         self._refusals = refusals
         self._url = url
         self._service = service
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Take the signals while serving; uvicorn's own would raise them again after the stop."""
-        before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then report readiness."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 # The time limit for one step of a thread: a few commands of MongoDB, each of 50 s at most.
@@ -19,22 +18,15 @@ AWAY = "waiting for MongoDB"
 class ThreadActivity:
     """The reports of one thread: `busy` when it begins a step, `idle` when it sleeps."""
 
-    def __init__(
-        self,
-        thread: str,
-        *,
-        limit_seconds: float = LIMIT_SECONDS,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, thread: str, *, limit_seconds: float) -> None:
         self._thread = thread
         self.limit_seconds = limit_seconds
         """The time limit for one step."""
-        self._monotonic = monotonic
         self._since: float | None = None
 
     def busy(self) -> None:
         """The thread has finished its step and begins the next one."""
-        self._since = self._monotonic()
+        self._since = time.monotonic()
 
     def idle(self) -> None:
         """The thread has nothing to do: it sleeps for a bounded time, or until it is woken."""
@@ -43,7 +35,7 @@ class ThreadActivity:
     def stalled(self) -> str | None:
         """A message if one step of the thread takes longer than its limit; else None."""
         since = self._since
-        seconds = 0.0 if since is None else self._monotonic() - since
+        seconds = 0.0 if since is None else time.monotonic() - since
         if seconds <= self.limit_seconds:
             return None
         return f"the thread {self._thread} hangs"
@@ -52,15 +44,8 @@ class ThreadActivity:
 class WaitReason:
     """Why a thread waits and does not hang; expires unless set again within RENEW_SECONDS."""
 
-    def __init__(
-        self,
-        *,
-        renew_seconds: float = RENEW_SECONDS,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._renew_seconds = renew_seconds
-        self._monotonic = monotonic
-        self.renewed_at = monotonic()
+    def __init__(self) -> None:
+        self.renewed_at = time.monotonic()
         """Monotonic time at which a reason was last set; at first the time of creation."""
         # Replaced as a whole: a reader sees a text and the time that belongs to it.
         self._set: tuple[str, datetime] | None = None
@@ -68,7 +53,7 @@ class WaitReason:
     def set(self, text: str | None) -> None:
         """Set the reason, again and again while the thread waits; None: no reason."""
         if text is not None:
-            self.renewed_at = self._monotonic()
+            self.renewed_at = time.monotonic()
         if text != self.text:
             self._set = None if text is None else (text, datetime.now(UTC))
 
@@ -80,7 +65,7 @@ class WaitReason:
 
     def since(self) -> tuple[str, datetime] | None:
         """The reason and its start; None without a reason, or if it has expired."""
-        is_old = self._monotonic() - self.renewed_at > self._renew_seconds
+        is_old = time.monotonic() - self.renewed_at > RENEW_SECONDS
         return None if is_old else self._set
 
     def fresh(self) -> str | None:

@@ -130,8 +130,4 @@ def _utc(record: logging.LogRecord) -> str:
 
 
 def _one_line(text: str) -> str:
-    return _UNSAFE.sub(_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode("ascii")
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)

@@ -1,13 +1,17 @@
 """Reports of a process to its service manager by systemd's protocol.
 
-`ServiceManager` implements sd_notify(3). `started_by` says which one a process has.
+`ServiceManager` implements sd_notify(3). `started_by` says which one a process has, and
+`signals_taken` takes its signals.
 """
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 
 def word_seconds(service: ServiceManager) -> float:
@@ -28,6 +32,18 @@ def started_by(environ: Mapping[str, str], *, parent: int) -> str:
         return UP
     # Shells inherit INVOCATION_ID from the service in which they run.
     return SYSTEMD if environ.get("INVOCATION_ID") and parent == INIT_PID else HAND
+
+
+@contextmanager
+def signals_taken(server: Any) -> Iterator[None]:
+    """The method of a uvicorn.Server, whose own would raise them again: a SIGTERM would end it."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, server.handle_exit) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 MICROSECONDS = 1_000_000

@@ -23,6 +23,8 @@ class BackgroundThread:
     ) -> None:
         self.activity = ThreadActivity(name, limit_seconds=limit_seconds)
         self._stop = threading.Event()
+        # For threads that sleep until there is something to do; also set by a stop.
+        self._wake = threading.Event()
         self._starting = threading.Lock()
         self._is_started = False  # under _starting
         self._thread = threading.Thread(target=run, name=name, daemon=True)
@@ -39,8 +41,13 @@ class BackgroundThread:
                 self._thread.start()
                 self._is_started = True
 
+    def wake(self) -> None:
+        """Look at once: there is something to do."""
+        self._wake.set()
+
     def stop(self) -> None:
         self._stop.set()
+        self._wake.set()
 
     def join(self, timeout_seconds: float = JOIN_SECONDS) -> bool:
         """Wait for the thread to end; returns whether it has ended or was never started."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 from typing import Any
 
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.monitoring import ConnectionClosedReason
@@ -28,6 +29,15 @@ WTIMEOUT_SECONDS = 5.0
 DURABLE = WriteConcern(w="majority", j=True, wtimeout=int(WTIMEOUT_SECONDS * 1000))
 MAJORITY = ReadConcern("majority")
 LOCAL = ReadConcern("local")
+
+# One unreadable value must not hide the other rows: a date beyond Python's range, a text that is
+# not UTF-8.
+ANY_DATE: CodecOptions[Document] = CodecOptions(
+    tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+AS_STORED: CodecOptions[RawBSONDocument] = ANY_DATE.with_options(
+    document_class=RawBSONDocument, unicode_decode_error_handler="replace"
+)
 
 
 def durable(collection: Collection[Any]) -> Collection[Any]:

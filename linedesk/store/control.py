@@ -16,13 +16,12 @@ from functools import cached_property
 from typing import Any, Literal
 
 import pymongo
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
-from linedesk.store.client import DURABLE, MAJORITY
+from linedesk.store.client import ANY_DATE, DURABLE, MAJORITY
 from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Document
 from linedesk.store.errors import NotAScope, translated
 from linedesk.store.records.effects import EFFECT_ID, OUTBOX_PAIRS
@@ -287,10 +286,6 @@ log = logging.getLogger(__name__)
 
 READ_SECONDS = 5.0
 NOTHING_STUCK = "nothing_stuck"
-# A date beyond Python's range, typed in a shell, must not make the other rows unreadable.
-ANY_DATE: CodecOptions[Document] = CodecOptions(
-    tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 
 
 class Control:

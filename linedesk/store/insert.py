@@ -13,6 +13,10 @@ from linedesk.store.client import DURABLE
 from linedesk.store.errors import StoreUnavailable, translated
 
 DUPLICATE_KEY = 11000
+# The codes by which MongoDB 6.0 permanently rejects a document: too large (2 and 10334), nested too
+# deep (15), and bytes that are not BSON. Other errors may pass, so the document waits.
+BAD_VALUE, OVERFLOW, INVALID_BSON, OBJECT_TOO_LARGE = 2, 15, 22, 10334
+NEVER_TAKEN = frozenset({BAD_VALUE, OVERFLOW, INVALID_BSON, OBJECT_TOO_LARGE})
 
 
 def insert_documents(
@@ -51,3 +55,13 @@ def _settle(error: BulkWriteError) -> frozenset[int]:
         codes = {e["code"] for e in failures + details["writeConcernErrors"]}
         raise StoreUnavailable(f"insert not confirmed, codes {sorted(codes)}") from error
     return frozenset(e["index"] for e in details["writeErrors"])
+
+
+def never_taken(error: Exception) -> list[int]:
+    """The indexes of documents that MongoDB rejects for their content, by the codes of the answer
+    that is the cause of the error.
+    """
+    cause = error.__cause__
+    if not isinstance(cause, BulkWriteError) or cause.details["writeConcernErrors"]:
+        return []
+    return [one["index"] for one in cause.details["writeErrors"] if one["code"] in NEVER_TAKEN]

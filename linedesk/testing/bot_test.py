@@ -78,7 +78,8 @@ REPLYABLE = frozenset(
         *("videoPlayComplete", "beacon", "accountLink", "membership"),
     }
 )
-LINE = {"type": "line"}
+LINE = {"contentProvider": {"type": "line"}}
+TIMED = {"duration": 2_000, **LINE}
 ALONE: Any = SimpleNamespace(lock=nullcontext(), is_reading=False)
 """The owner of all mailboxes: a test has one thread."""
 MOST_FIRINGS = 1_000
@@ -312,17 +313,15 @@ class BotTest:
 
     def image(self, user: str, data: bytes = b"\xff\xd8", *, group: str | None = None) -> Answers:
         """A user sends a photo; `talk.content` returns these bytes."""
-        return self._media("image", user, data, "photo.jpg", group, contentProvider=LINE)
+        return self._media("image", user, data, "photo.jpg", group, **LINE)
 
     def video(self, user: str, data: bytes = b"video", *, group: str | None = None) -> Answers:
         """A user sends a video."""
-        more = {"duration": 2_000, "contentProvider": LINE}
-        return self._media("video", user, data, "video.mp4", group, **more)
+        return self._media("video", user, data, "video.mp4", group, **TIMED)
 
     def audio(self, user: str, data: bytes = b"audio", *, group: str | None = None) -> Answers:
         """A user sends a voice message."""
-        more = {"duration": 2_000, "contentProvider": LINE}
-        return self._media("audio", user, data, "voice.m4a", group, **more)
+        return self._media("audio", user, data, "voice.m4a", group, **TIMED)
 
     def file(
         self, user: str, data: bytes = b"", *, name: str = "notes.txt", group: str | None = None

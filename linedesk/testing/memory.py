@@ -12,6 +12,7 @@ from typing import Any
 
 import bson
 
+from jobworker.effects import TAKEN
 from jobworker.record.conversations import STARTED, Decision, StoredConversation
 from jobworker.record.record import named
 from linedesk.store.client import aware_options
@@ -112,9 +113,6 @@ class Memory:
         self._orders[effect["timer"]] = n
         if effect[RUN_AT] is None:
             return
-        kept = {name: effect[name] for name in KEPT}
+        kept = {name: effect[name] for name in TAKEN}
         row = {"_id": effect["timer"], **kept, "n": n, SET_BY: event_id}
         self._schedule[effect["timer"]] = row
-
-
-KEPT = ("channel", "key", "name", RUN_AT, "every", "data", "source")

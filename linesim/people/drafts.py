@@ -102,9 +102,7 @@ class Drafts:
     ) -> Event:
         with self._platform.watch.changing():
             author, group = self._author(user, chat)
-            details: dict[str, Any] = {"data": data}
-            if params:
-                details["params"] = params
+            details = {"data": data, **({"params": params} if params else {})}
             event = self._event("postback", author, group, postback=details)
             return self._noted(event, author.user_id)
 

@@ -33,8 +33,8 @@ class Load:
     `rate`: messages a second, of all users together; None: as fast as they are accepted. `total`:
     the number in all; None: until `stop`. `concurrency`: the number of users that write at the same
     time, each thread for its own users, chosen by `seed`. A message that was not accepted is
-    redelivered after `first_pause_seconds`, then after pauses that double up to
-    `most_pause_seconds`. Raises ValueError for a load without users, or without an end and a rate.
+    redelivered after `first_pause_seconds`, then after pauses that double up to a second. Raises
+    ValueError for a load without users, or without an end and a rate.
     """
 
     def __init__(
@@ -47,12 +47,11 @@ class Load:
         seed: int = 0,
         concurrency: int = 8,
         first_pause_seconds: float = FIRST_PAUSE_SECONDS,
-        most_pause_seconds: float = MOST_PAUSE_SECONDS,
     ) -> None:
         if not users or (rate is None and total is None) or (rate is not None and rate <= 0):
             raise ValueError("a load needs users, and a rate above 0 or a total")
         self._sim = sim
-        self._pauses_seconds = (first_pause_seconds, most_pause_seconds)
+        self._first_pause_seconds = first_pause_seconds
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._counts = {"sent": 0, "accepted": 0, "retried": 0}  # under _lock
@@ -137,11 +136,11 @@ class Load:
         """Returns once the bot server has accepted it, or at a stop."""
         self._count("sent")
         delivery = self._sim.say(user, text)
-        pause, most_pause = self._pauses_seconds
+        pause = self._first_pause_seconds
         while not delivery.delivered:
             if self._stopping.wait(pause):
                 return
-            pause = min(pause * 2, most_pause)
+            pause = min(pause * 2, MOST_PAUSE_SECONDS)
             self._count("retried")
             delivery = self._sim.redeliver(delivery)
         self._count("accepted")

@@ -86,8 +86,10 @@ class Guard(BackgroundThread):
 
         Occasionally it checks first, and raises StoreUnavailable if the check fails.
         """
+        with self._counting:
+            has_to_look = self._unseen + size_bytes > self._reach.capped_bytes * LOOK_SHARE
         # guard: look-after-one-percent
-        if self._has_to_look(size_bytes):
+        if has_to_look:
             self.refresh()
         with self._counting:
             reason = self._closed_to(size_bytes)
@@ -150,10 +152,6 @@ class Guard(BackgroundThread):
     def _unseen(self) -> int:
         """Bytes inserted here, or being inserted, that the last check could not include."""
         return self._begun - self._seen
-
-    def _has_to_look(self, size_bytes: int) -> bool:
-        with self._counting:
-            return self._unseen + size_bytes > self._reach.capped_bytes * LOOK_SHARE
 
     def _closed_to(self, size_bytes: int) -> str | None:
         if self._wrong is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -19,7 +18,7 @@ from typing import Any
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
-from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from linedesk.runtime.backoff import growing_seconds
 from linedesk.runtime.outage import MONGODB
@@ -32,7 +31,7 @@ from linedesk.store.errors import (
     StoreUnavailable,
     is_outage,
 )
-from linedesk.store.insert import insert_documents
+from linedesk.store.insert import INVALID_BSON, insert_documents, never_taken
 from linedesk.store.spool.spool import Batch, Spool, SpoolContents
 from linedesk.store.spool.spool_file import folder_held, identity
 
@@ -48,11 +47,6 @@ INSERT_SECONDS = 2.0
 STILL_SECONDS = 15.0
 BATCH_DOCUMENTS = 500
 BATCH_BYTES = 4 * 1024 * 1024
-
-# The codes by which MongoDB 6.0 permanently rejects a document: too large (2 and 10334), nested too
-# deep (15), and bytes that are not BSON. Other errors may pass, so the document waits.
-BAD_VALUE, OVERFLOW, INVALID_BSON, OBJECT_TOO_LARGE = 2, 15, 22, 10334
-NEVER_TAKEN = frozenset({BAD_VALUE, OVERFLOW, INVALID_BSON, OBJECT_TOO_LARGE})
 
 AWAY = (QueueError, PyMongoError, BSONError)
 REFUSED = (BSONError, OperationFailure, StoreUnavailable)
@@ -86,15 +80,6 @@ class Drain(BackgroundThread):
         self._checked = False
         self._failures = 0
         self._reason: str | None = None
-        self._wake = threading.Event()
-
-    def wake(self) -> None:
-        """Check now: documents were spooled."""
-        self._wake.set()
-
-    def stop(self) -> None:
-        super().stop()
-        self._wake.set()
 
     def _run(self) -> None:
         try:
@@ -205,10 +190,7 @@ def _never_taken(error: Exception, batch: Batch) -> bool:
         return not all(map(_has_frame, batch.bsons))
     if isinstance(error, OperationFailure):
         return error.code == INVALID_BSON
-    cause = error.__cause__
-    if not isinstance(cause, BulkWriteError) or cause.details["writeConcernErrors"]:
-        return False
-    return any(failure["code"] in NEVER_TAKEN for failure in cause.details["writeErrors"])
+    return bool(never_taken(error))
 
 
 def _has_frame(data: bytes) -> bool:

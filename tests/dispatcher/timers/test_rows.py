@@ -12,8 +12,8 @@ from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
 from dispatcher.timer_rows import BrokenRow, FiredTimer, fired_timer, regular_at
-from dispatcher.timers import AS_STORED
 from linedesk.store import recurrence
+from linedesk.store.client import AS_STORED
 from linedesk.store.limits import MOST_DOCUMENT_BYTES
 from tests.dispatcher.timers.conftest import DAILY, NOON, a_row
 

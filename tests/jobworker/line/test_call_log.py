@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from jobworker import row_log
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowLog, RowWriter
 from tests.jobworker.line.test_gate import hand as hand
@@ -68,10 +69,11 @@ def test_today_counts_people_and_what_other_processes_sent(database: Database[An
 
 
 def test_rows_beyond_the_bound_are_dropped_and_counted(
-    database: Database[Any], caplog: pytest.LogCaptureFixture
+    database: Database[Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(row_log, "MOST_WAITING", 5)
     unwritten: list[int] = []
-    log = RowLog(database.calls, unwritten=unwritten.append, most_waiting=5)
+    log = RowLog(database.calls, unwritten.append)
     for status in range(8):
         log.add({"status": status})
     write(log)

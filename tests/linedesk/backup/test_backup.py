@@ -26,7 +26,7 @@ from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
 from jobworker.record.conversations import ConversationStore, Decision
 from linedesk.backup.export import export_to
-from linedesk.backup.file import AS_STORED, BackupWriter, check, documents
+from linedesk.backup.file import BackupWriter, check, documents
 from linedesk.backup.restore import (
     LeaseHold,
     restore,
@@ -35,7 +35,7 @@ from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, WAITED_IN_HELD, 
 from linedesk.launch import main
 from linedesk.settings.errors import BackupError, NotImported
 from linedesk.setup.collections import create_collections
-from linedesk.store.client import Client
+from linedesk.store.client import AS_STORED, Client
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import (
     BATCHES,

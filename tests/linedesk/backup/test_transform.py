@@ -15,7 +15,7 @@ from bson.raw_bson import RawBSONDocument
 from jobworker.bot.timers import Timers
 from jobworker.effects import Send, SendMethod
 from jobworker.record.dead_letters import anew, is_sound
-from linedesk.backup.file import AS_STORED, COLLECTIONS
+from linedesk.backup.file import COLLECTIONS
 from linedesk.backup.transform import (
     REPLACED,
     TIMER_PAST_DUE,
@@ -24,6 +24,7 @@ from linedesk.backup.transform import (
     Restored,
 )
 from linedesk.operate.dead_letters import effect_again, replay_name
+from linedesk.store.client import AS_STORED
 from linedesk.store.documents import (
     CONVERSATIONS,
     DEADLETTERS,
