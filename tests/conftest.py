@@ -23,6 +23,7 @@ from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from tests.fork_server import nursery
 from tests.servers import throwaway_mongod
+from tests.waiting import Now
 
 if threading.current_thread() is threading.main_thread():
     # In a shell's background job Ctrl-C is ignored, also by the commands that tests start.
@@ -147,3 +148,8 @@ def nothing_left() -> Iterator[None]:
         # Private, but threading.excepthook is the next test's, or a dispatcher's that it runs.
         thread._invoke_excepthook = lambda _: None  # type: ignore[attr-defined]
     assert not [thread.name for thread in left]
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()

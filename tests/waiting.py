@@ -1,4 +1,4 @@
-"""Waits for a condition with a deadline; tests use it instead of sleeping."""
+"""A wait for a condition with a deadline, instead of sleeping, and a clock that stands still."""
 
 from __future__ import annotations
 
@@ -21,3 +21,12 @@ def eventually(look: Callable[[], Found], *, seconds: float = 15.0) -> Found:
         pause.wait(pause_seconds)
         pause_seconds = min(pause_seconds * 2, LONGEST_PAUSE_SECONDS)
     return found
+
+
+class Now:
+    """A clock that a test moves."""
+
+    seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds

@@ -12,7 +12,7 @@ from typing import Any
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
 from jobworker.record.conversations import ConversationStore, Recording
-from linedesk import Bot, GiveUp, Talk
+from linedesk import Bot, Talk
 from linedesk.store.control import Control
 
 # An abort would leave its core behind.
@@ -24,16 +24,12 @@ waiting = Bot()
 gathering = Bot()
 slow = Bot()
 mistaken = Bot()
-gathered = Bot()
-sorry = Bot(settings={"died": ""})
 
 
 @deadly.add(MessageEvent, message=TextMessageContent)
 def die(event: MessageEvent, talk: Talk) -> None:
     if event.message.text == "毒":
         os.abort()
-    if event.message.text == "遅い":
-        threading.Event().wait(0.5)
     talk.reply(event.message.text)
 
 
@@ -90,24 +86,3 @@ def die_together(events: list[MessageEvent], talk: Talk) -> None:
     if any(event.message.text == "毒" for event in events):
         os.abort()
     talk.reply("、".join(event.message.text for event in events))
-
-
-@gathered.add(MessageEvent, message=TextMessageContent, gather=20.0, most=3)
-def answer_together(events: list[MessageEvent], talk: Talk) -> None:
-    talk.reply("、".join(event.message.text for event in events))
-    if events[-1].message.text == "毒":
-        _die_once_recorded(talk.event_id)
-
-
-@sorry.default()
-def give_up(event: Any, talk: Talk) -> None:
-    raise GiveUp("planted")
-
-
-@sorry.failed
-def apologise_and_die_once(event: Any, talk: Talk) -> None:
-    talk.reply("申し訳ありません")
-    died = Path(talk.settings["died"])
-    if not died.exists():
-        died.touch()
-        os.kill(os.getpid(), signal.SIGKILL)

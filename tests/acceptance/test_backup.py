@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,22 +14,19 @@ from pymongo.database import Database
 from linedesk.backup.export import export_to
 from linedesk.launch import main
 from linedesk.operate.reading import effects_with_tries
-from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_document
 from tests.acceptance.backup_bots import keeper, texts
 from tests.jobworker.worker_harness import Room
+from tests.linedesk.operate.hand import one_for_all
 from tests.waiting import eventually
 
 
 @pytest.fixture
 def lost(client: Client) -> Iterator[Database[Any]]:
     """The database of the box that is lost."""
-    lost = client[f"test_{uuid.uuid4().hex[:12]}"]
-    create_collections(lost, capped_bytes=MEGABYTE)
-    yield lost
-    client.drop_database(lost.name)
+    with one_for_all(client) as lost:
+        yield lost
 
 
 def tried(database: Database[Any]) -> list[Document]:

@@ -8,18 +8,12 @@ from typing import Any
 import pytest
 
 from linedesk.operate.dead_letters import explained
-from tests.acceptance.test_poison import supervise, texts_of
+from tests.acceptance.test_poison import supervise
+from tests.jobworker.worker_harness import texts
 
 PATIENT = {"BOT": "acceptance_bots:patient"}
 # Well below the 20 s that the bot gathers for.
 WITHOUT_A_WAIT = 12.0
-
-
-def started(house: Any, **settings: str) -> Any:
-    """A first dispatcher that has scanned recvq: events that arrive later count as old."""
-    dispatcher = house.start_dispatcher(**settings)
-    house.wait_for(lambda: "recvq scanned" in house.log_of(dispatcher), dispatcher)
-    return dispatcher
 
 
 def gathers(house: Any) -> bool:
@@ -35,36 +29,19 @@ def test_what_was_gathered_in_a_killed_process_is_gathered_anew_without_a_wait(
     """Twice: nothing of it was written."""
     user = sim.add_user("花子")
     house.start_frontdesk()
-    first = started(house, **PATIENT)
+    first = house.start_dispatcher(**PATIENT)
+    # Events that arrive later count as old.
+    house.wait_for(lambda: "recvq scanned" in house.log_of(first), first)
     sim.say(user, "一")
     sim.say(user, "二")
     house.wait_for(lambda: gathers(house))
     assert house.database.conversations.count_documents({}) == 0
     house.stop(first, signal.SIGKILL)
     house.start_dispatcher(**PATIENT)
-    sim.wait_for(lambda: texts_of(sim, user) == ["一、二"], timeout=WITHOUT_A_WAIT)
+    sim.wait_for(lambda: texts(sim, user) == ["一、二"], timeout=WITHOUT_A_WAIT)
     conversation = house.database.conversations.find_one()
     assert conversation["data"] == {"handled": ["一", "二"]}
     assert len(conversation["applied"]) == 2
-
-
-def test_a_kill_after_the_record_repeats_nothing(house: Any, sim: Any) -> None:
-    user = sim.add_user("花子")
-    house.start_frontdesk()
-    first = started(house, BOT="deadly_bots:gathered")
-    for word in ("一", "二", "毒"):
-        sim.say(user, word)
-    assert first.wait(30) == -signal.SIGABRT
-    assert texts_of(sim, user) == []
-    house.start_dispatcher(BOT="deadly_bots:gathered")
-    for word in "三四五":
-        sim.say(user, word)
-    sim.deliver(sim.drafts.sticker(user))
-    sim.wait_for(lambda: "五" in "".join(texts_of(sim, user)), timeout=30)
-    # While recvq is still scanned, new events do not wait.
-    assert "、".join(texts_of(sim, user)) == "一、二、毒、三、四、五"
-    assert texts_of(sim, user)[0] == "一、二、毒"
-    assert house.database.deadletters.count_documents({}) == 0
 
 
 @pytest.mark.timeout(240)
@@ -76,11 +53,14 @@ def test_of_messages_of_which_one_kills_the_process_only_that_one_is_given_up(
     user = sim.add_user("花子")
     deliveries = [sim.say(user, word) for word in ("一", "毒", "二", "三")]
 
+    def said() -> str:
+        return "、".join(map(str, texts(sim, user)))
+
     def done() -> bool:
-        return "三" in "".join(texts_of(sim, user))
+        return "三" in said()
 
     supervise(house, done, most=12, BOT="deadly_bots:gathering")
-    assert "、".join(texts_of(sim, user)) == "一、二、三"
+    assert said() == "一、二、三"
     (letter,) = house.database.deadletters.find()
     assert letter["_id"] == deliveries[1].event_ids[0]
     assert explained(letter) == "poison: took the process down"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,19 +62,3 @@ def test_a_killed_dispatcher_leaves_nothing_out_and_repeats_nothing(
     house.wait_for(lambda: conversations.find_one(WITH_OUTBOX) is None)
     house.wait_for(lambda: conversations.find_one({"call": {"$ne": None}}) is None)
     assert house.database.deadletters.count_documents({}) == 0
-
-
-def test_a_kill_between_the_last_try_and_the_record_leaves_one_letter_and_one_apology(
-    house: Any, sim: Any, tmp_path: Path
-) -> None:
-    settings = {"BOT": "deadly_bots:sorry", "BOT_SETTINGS": f"died={tmp_path / 'died'}"}
-    house.start_frontdesk()
-    first = house.start_dispatcher(**settings)
-    user = sim.add_user("花子")
-    lost = sim.say(user, "?")
-    assert first.wait(30) == -signal.SIGKILL
-    assert house.database.deadletters.count_documents({}) == 0
-    house.start_dispatcher(**settings)
-    until_answered(house, sim, [user], ["申し訳ありません"])
-    [letter] = house.database.deadletters.find()
-    assert letter["_id"] == lost.event_ids[0]

@@ -3,42 +3,13 @@
 from __future__ import annotations
 
 import random
-import signal
 from typing import Any
 
-from linedesk.store.records.effects import effects_of
+from tests.jobworker.worker_harness import texts
 
 
-def texts_of(sim: Any, user: Any) -> list[str]:
-    return [bubble.text for bubble in sim.answers(user)]
-
-
-def answered(sim: Any, users: list[Any], texts: list[str]) -> bool:
-    return all(texts_of(sim, user) == texts for user in users)
-
-
-def test_a_wrong_token_burns_nothing_and_a_restart_with_a_good_one_brings_all_home(
-    house: Any, sim: Any
-) -> None:
-    house.start_frontdesk()
-    wrong = house.start_dispatcher(
-        BOT="acceptance_bots:echo", LINE_CHANNEL_ACCESS_TOKEN="ran-out-on-friday"
-    )
-    users = [sim.add_user(f"客{n}") for n in range(20)]
-    for text in ("一", "二"):
-        for user in users:
-            sim.say(user, text)
-    conversations = house.database.conversations
-    house.wait_for(lambda: [len(effects_of(row)) for row in conversations.find()] == [2] * 20)
-
-    assert [call.status for call in sim.calls] == [401]
-    assert "ran-out-on-friday" not in house.log_of(wrong)
-    house.stop(wrong, signal.SIGKILL)
-    house.start_dispatcher(BOT="acceptance_bots:echo")
-
-    sim.wait_for(lambda: answered(sim, users, ["一", "二"]), timeout=30)
-    assert not sim.calls_to("push")
-    assert house.database.deadletters.count_documents({}) == 0
+def answered(sim: Any, users: list[Any], said: list[str]) -> bool:
+    return all(texts(sim, user) == said for user in users)
 
 
 def test_faults_of_every_kind_amid_a_conversation_lose_and_double_nothing(

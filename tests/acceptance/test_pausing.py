@@ -14,12 +14,9 @@ from linedesk.operate.acts import OperatorControl
 from linedesk.store.control import Scope
 from linedesk.store.documents import make_document
 from linesim.judge.checker import check
+from tests.jobworker.worker_harness import texts
 
 BOT = {"BOT": "acceptance_bots:echo"}
-
-
-def texts_of(sim: Any, user: Any) -> list[str]:
-    return [bubble.text for bubble in sim.answers(user)]
 
 
 def test_paused_events_survive_kills_and_are_answered_once_and_in_order(
@@ -35,7 +32,7 @@ def test_paused_events_survive_kills_and_are_answered_once_and_in_order(
     for text in ("一", "二"):
         sim.say(stopped, f"花子{text}")
         sim.say(well, f"太郎{text}")
-    sim.wait_for(lambda: texts_of(sim, well) == ["太郎一", "太郎二"])
+    sim.wait_for(lambda: texts(sim, well) == ["太郎一", "太郎二"])
     house.wait_for(lambda: house.database.held.count_documents({"why.code": "paused"}) == 2)
     house.stop(process, signal.SIGKILL)
     control.pause(Scope("main"), by="operator")
@@ -43,22 +40,22 @@ def test_paused_events_survive_kills_and_are_answered_once_and_in_order(
     sim.say(well, "太郎三")
     house.start_dispatcher(**BOT)
     house.wait_for(lambda: house.database.held.count_documents({"why.code": "paused"}) == 4)
-    assert texts_of(sim, stopped) == []
-    assert texts_of(sim, well) == ["太郎一", "太郎二"]
+    assert texts(sim, stopped) == []
+    assert texts(sim, well) == ["太郎一", "太郎二"]
 
     control.resume(Scope("main"))
-    sim.wait_for(lambda: texts_of(sim, well) == ["太郎一", "太郎二", "太郎三"])
-    assert texts_of(sim, stopped) == []
+    sim.wait_for(lambda: texts(sim, well) == ["太郎一", "太郎二", "太郎三"])
+    assert texts(sim, stopped) == []
     control.resume(Scope("main", stopped.user_id))
-    sim.wait_for(lambda: texts_of(sim, stopped) == ["花子一", "花子二", "花子三"])
+    sim.wait_for(lambda: texts(sim, stopped) == ["花子一", "花子二", "花子三"])
     house.wait_for(lambda: house.database.held.find_one() is None)
     assert check(sim).problems() == []
     assert house.database.deadletters.find_one() is None
 
 
-def stored(house: Any, sim: Any, user: Any, *texts: str, ago: float = 120.0) -> list[str]:
+def stored(house: Any, sim: Any, user: Any, *said: str, ago: float = 120.0) -> list[str]:
     """Store messages that the user sent a while ago; returns their event ids."""
-    events = [sim.drafts.text(user, text) for text in texts]
+    events = [sim.drafts.text(user, text) for text in said]
     sim.webhook_url = None
     sim.deliver(*events)
     sim.webhook_url = house.url
@@ -94,7 +91,7 @@ def test_a_drop_runs_no_handler_loses_and_doubles_nothing_through_kills_and_can_
     user = sim.add_user("花子", friend=True)
     letters, count = house.database.deadletters, 400
     sim.say(user, "before")
-    sim.wait_for(lambda: texts_of(sim, user) == ["before"])
+    sim.wait_for(lambda: texts(sim, user) == ["before"])
     linedesk(house, "pause", user.user_id)
     house.wait_for(lambda: "paused scope=main/" in house.log_of(process))
     events = stored(house, sim, user, *map(str, range(count)))
@@ -107,7 +104,7 @@ def test_a_drop_runs_no_handler_loses_and_doubles_nothing_through_kills_and_can_
         house.stop(process, signal.SIGKILL)
         process = house.start_dispatcher(**BOT)
     sim.say(user, "after")
-    sim.wait_for(lambda: texts_of(sim, user) == ["before", "after"])
+    sim.wait_for(lambda: texts(sim, user) == ["before", "after"])
     house.wait_for(lambda: is_quiet(house))
     assert letters.count_documents({}) == count
     assert letters.distinct("cause") == ["dropped"]
@@ -115,6 +112,6 @@ def test_a_drop_runs_no_handler_loses_and_doubles_nothing_through_kills_and_can_
     story = linedesk(house, "trace", events[7]).stdout
     assert "dropped by hanako" in story
     linedesk(house, "dead", "replay", events[7])
-    sim.wait_for(lambda: texts_of(sim, user) == ["before", "after", "7"])
+    sim.wait_for(lambda: texts(sim, user) == ["before", "after", "7"])
     acts = [row["act"] for row in house.database.audit.find().sort("at", 1)]
     assert acts == ["pause", "resume and drop", "replay"]

@@ -8,59 +8,18 @@ from typing import Any
 import pytest
 
 from linedesk.operate.dead_letters import explained
-
-BOT = "deadly_bots:deadly"
-
-
-def texts_of(sim: Any, user: Any) -> list[str]:
-    return [bubble.text for bubble in sim.answers(user)]
+from tests.jobworker.worker_harness import texts
 
 
-def supervise(house: Any, done: Any, *, most: int, **settings: str) -> tuple[int, Any]:
-    """Restart the dispatcher whenever it dies; returns the number of deaths, and the last one."""
-    for died in range(most):
+def supervise(house: Any, done: Any, *, most: int, **settings: str) -> None:
+    """Restart the dispatcher whenever it dies."""
+    for _ in range(most):
         process = house.start_dispatcher(ready=False, **settings)
         house.wait_for(lambda process=process: process.poll() is not None or done(), seconds=60)
         if process.poll() is None:
-            return died, process
+            return
         assert process.returncode == -signal.SIGABRT, house.log_of(process)[-3000:]
     pytest.fail(f"it died {most} times")
-
-
-@pytest.mark.timeout(240)
-def test_an_event_that_aborts_the_process_ends_as_a_dead_letter(house: Any, sim: Any) -> None:
-    """One more of its conversation is proved anew, and the events between them are answered."""
-    house.start_frontdesk()
-    ill, slow, *well = (sim.add_user(name) for name in ("病", "遅", "一", "二", "三"))
-    sim.say(ill, "前")
-    poison = sim.say(ill, "毒")
-    sim.say(slow, "遅い")
-    for user in well:
-        sim.say(user, "はい")
-    sim.say(ill, "後")
-    more = sim.say(ill, "毒")
-    sim.say(ill, "終")
-
-    def done() -> bool:
-        return texts_of(sim, ill) == ["前", "後", "終"]
-
-    died, last = supervise(house, done, most=14, BOT=BOT)
-
-    letters = list(house.database.deadletters.find().sort("lastAt", 1))
-    assert [one["_id"] for one in letters] == [poison.event_ids[0], more.event_ids[0]]
-    for letter in letters:
-        assert (explained(letter), letter["attempts"]) == ("poison: took the process down", 3)
-        assert letter["firstAt"] < letter["lastAt"]
-    assert died <= 11, "six or seven for the first, four for the next"
-    assert house.database.control.count_documents({}) == 0
-    sim.wait_for(lambda: texts_of(sim, slow) == ["遅い"])
-    assert [texts_of(sim, user) for user in well] == [["はい"]] * 3
-    assert texts_of(sim, ill) == ["前", "後", "終"]
-    house.wait_for(lambda: house.database.progress.find_one()["starts"] == 0)
-    sim.say(well[0], "まだいますか")
-    sim.wait_for(lambda: texts_of(sim, well[0]) == ["はい", "まだいますか"])
-    assert house.stop(last) == 0
-    assert house.database.progress.find_one()["trying"] is None
 
 
 @pytest.mark.timeout(240)
@@ -110,7 +69,7 @@ def test_an_abort_after_the_record_repeats_nothing(house: Any, sim: Any) -> None
     delivery = sim.say(user, "毒")
     process = house.start_dispatcher(ready=False, BOT="deadly_bots:recorded")
     assert process.wait(30) == -signal.SIGABRT
-    assert texts_of(sim, user) == []
+    assert texts(sim, user) == []
     trying = {
         "name": delivery.event_ids[0],
         "starts": 2,
@@ -122,7 +81,7 @@ def test_an_abort_after_the_record_repeats_nothing(house: Any, sim: Any) -> None
     sim.say(user, "次")
 
     sim.wait_for(lambda: len(sim.answers(user)) >= 2)
-    assert texts_of(sim, user) == ["毒", "次"]
+    assert texts(sim, user) == ["毒", "次"]
     assert house.database.deadletters.count_documents({}) == 0
 
 
@@ -136,9 +95,9 @@ def test_a_handler_that_never_returns_ends_as_a_dead_letter(house: Any, sim: Any
     sim.say(ill, "次")
     sim.say(well, "はい")
 
-    sim.wait_for(lambda: texts_of(sim, ill) == ["次"], timeout=30)
+    sim.wait_for(lambda: texts(sim, ill) == ["次"], timeout=30)
 
-    assert texts_of(sim, well) == ["はい"]
+    assert texts(sim, well) == ["はい"]
     letter = house.wait_for(lambda: house.database.deadletters.find_one())
     assert (letter["_id"], letter["attempts"]) == (stuck.event_ids[0], 2)
     assert explained(letter) == "handler: did not return"

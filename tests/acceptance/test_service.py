@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from linedesk.store.collections import DISPATCHER
-from linedesk.store.documents import LEASES
 from tests.acceptance.conftest import House
 from tests.listener import Manager
 
@@ -36,31 +34,6 @@ class Said:
         """The last one."""
         (line,) = (line for line in self.messages[-1] if line.startswith("STATUS="))
         return line.removeprefix("STATUS=")
-
-
-def test_a_dispatcher_is_ready_with_the_lease_and_says_that_it_stops(
-    house: House, manager: Manager
-) -> None:
-    said = Said(manager)
-    process = house.start_dispatcher(
-        ready=False, NOTIFY_SOCKET=manager.address, WATCHDOG_USEC="120000000"
-    )
-    house.wait_for(lambda: said.has("READY=1"), process)
-    lease = house.database[LEASES].find_one({"_id": DISPATCHER})
-    assert lease is not None
-    assert lease["owner"].split("/")[1] == str(process.pid)
-    said.messages.clear()
-    house.wait_for(lambda: said.has("WATCHDOG=1"), process)
-    for words in (
-        "holds the lease since",
-        "0 in hand",
-        "0 to send, LINE is called",
-        "timers fired",
-    ):
-        assert words in said.status()
-    assert house.stop(process) == 0
-    assert said.has("STOPPING=1")
-    assert not said.has("READY=1")
 
 
 def test_the_watchdogs_signal_leaves_every_threads_stack_in_the_log(

@@ -53,13 +53,3 @@ def test_a_tap_brings_it_for_free_also_after_a_kill(house: Any, sim: Any) -> Non
     press(sim, user)
     sim.wait_for(lambda: texts(sim, user) == ["template", "考えて"])
     assert sim.calls_to("push") == []
-
-
-@pytest.mark.long
-def test_by_default_it_is_a_push(house: Any, sim: Any) -> None:
-    house.start_frontdesk()
-    house.start_dispatcher(BOT=BOT)
-    user = sim.add_user("花子")
-    ask_late(house, sim, user, seconds_left=1)
-    sim.wait_for(lambda: texts(sim, user) == ["考えて"])
-    assert len(sim.calls_to("push")) == 1

@@ -4,7 +4,6 @@ refusals.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from pathlib import Path
@@ -13,10 +12,8 @@ from typing import Any
 import pytest
 
 from linedesk.store.records.effects import WITH_OUTBOX
-
-
-def texts_of(sim: Any, user: Any) -> list[str]:
-    return [bubble.text for bubble in sim.answers(user)]
+from tests.jobworker.worker_harness import texts
+from tests.servers import frozen
 
 
 @pytest.mark.parametrize(
@@ -37,7 +34,7 @@ def test_a_standby_takes_over(
     since = time.monotonic()
     house.stop(first, ending)
     sim.say(user, "二")
-    sim.wait_for(lambda: texts_of(sim, user) == ["一", "二"], timeout=30)
+    sim.wait_for(lambda: texts(sim, user) == ["一", "二"], timeout=30)
     assert time.monotonic() - since < most_seconds
 
 
@@ -51,53 +48,41 @@ def test_one_frozen_in_a_handler_is_refused_when_it_comes_back(
     go_on = tmp_path / "go on"
     settings = {"BOT": "deadly_bots:waiting", "GO_ON": str(go_on), "DISPATCHER_FEED": "oplog"}
     house.start_frontdesk()
-    frozen = house.start_dispatcher(**settings)
+    first = house.start_dispatcher(**settings)
     user = sim.add_user("花子", friend=False)
     delivery = sim.say(user, "待て")
     started = f"started event_id={delivery.event_ids[0]}"
-    house.wait_for(lambda: started in house.log_of(frozen), frozen)
-    for first in range(0, 150, 10):
-        sim.deliver(*(sim.drafts.text(user, f"{n}") for n in range(first, first + 10)))
-    frozen.send_signal(signal.SIGSTOP)
-    house.wait_for(lambda: is_stopped(frozen.pid))
-    go_on.touch()
-    try:
+    house.wait_for(lambda: started in house.log_of(first), first)
+    for start in range(0, 150, 10):
+        sim.deliver(*(sim.drafts.text(user, f"{n}") for n in range(start, start + 10)))
+    with frozen(first.pid):
+        go_on.touch()
         second = house.start_dispatcher(**settings)
         expected = ["待て", *(f"{n}" for n in range(150))]
         sim.wait_for(lambda: len(sim.answers(user)) >= 151, timeout=40)
-    finally:
-        frozen.send_signal(signal.SIGCONT)
 
-    assert frozen.wait(30) == 76
+    assert first.wait(30) == 76
     sim.say(user, "終")
-    sim.wait_for(lambda: texts_of(sim, user)[-1:] == ["終"])
-    assert texts_of(sim, user) == [*expected, "終"]
+    sim.wait_for(lambda: texts(sim, user)[-1:] == ["終"])
+    assert texts(sim, user) == [*expected, "終"]
     assert house.database.conversations.find_one()["n"] == 152
     house.wait_for(lambda: house.database.conversations.find_one(WITH_OUTBOX) is None)
     assert house.database.deadletters.count_documents({}) == 0
-    assert "replaced by another dispatcher" in house.log_of(frozen)
+    assert "replaced by another dispatcher" in house.log_of(first)
     assert house.stop(second) == 0
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether the process is frozen (proc(5): state T)."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_a_frozen_one_calls_line_no_more(house: Any, sim: Any, tmp_path: Path) -> None:
     """Frozen with an outbox full of sends; its successor sends them, each once."""
     house.start_frontdesk()
     settings = {"BOT": "acceptance_bots:pusher", "LINE_ACCESS_INTERVAL_MS": "20"}
-    frozen = house.start_dispatcher(**settings)
+    first = house.start_dispatcher(**settings)
     user = sim.add_user("花子")
     sim.say(user, "60")
     sim.wait_for(lambda: len(sim.answers(user)) >= 5)
-    os.kill(frozen.pid, signal.SIGSTOP)
-    try:
+    with frozen(first.pid):
         house.start_dispatcher(**settings)
         # The bot says each number three times in a call.
         sim.wait_for(lambda: len(sim.answers(user)) >= 180, timeout=30)
-    finally:
-        frozen.send_signal(signal.SIGCONT)
-    assert frozen.wait(30) == 76
-    assert texts_of(sim, user) == [f"{n}" for n in range(60) for _ in range(3)]
+    assert first.wait(30) == 76
+    assert texts(sim, user) == [f"{n}" for n in range(60) for _ in range(3)]

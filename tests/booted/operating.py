@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.booted.box import SERVICES, Box, wait_for
-from tests.booted.installed import NEXT, NEXT_VERSION, install
+from tests.booted.installed import NEXT, NEXT_VERSION, NOW, install
 from tests.booted.restarting import none_failed, undisturbed
 from tests.booted.rounds import check
 
@@ -52,28 +52,24 @@ def nightly(box: Box) -> str:
 
 @check("an upgrade under load refuses no connection")
 def upgrades(box: Box) -> str:
-    before = _release(box)
-    with box.load(rate=20) as outcome:
-        undisturbed()
-        said = install(box, source=NEXT)
-        box.wait_until_active()
-        undisturbed()
-    after = _release(box)
-    assert after.startswith(NEXT_VERSION), f"{after} is in use"
-    return f"{before} to {after}, {said}; {none_failed(outcome)}"
+    return _changed(box, to_next=True, source=NEXT)
 
 
 @check("a roll-back under load refuses no connection")
 def rolls_back(box: Box) -> str:
+    return _changed(box, "--roll-back", to_next=False)
+
+
+def _changed(box: Box, *options: str, to_next: bool, source: str = NOW) -> str:
     before = _release(box)
     with box.load(rate=20) as outcome:
         undisturbed()
-        install(box, "--roll-back")
+        said = install(box, *options, source=source)
         box.wait_until_active()
         undisturbed()
     after = _release(box)
-    assert not after.startswith(NEXT_VERSION), f"{after} is in use"
-    return f"{before} to {after}; {none_failed(outcome)}"
+    assert after.startswith(NEXT_VERSION) is to_next, f"{after} is in use"
+    return f"{before} to {after}, {said}; {none_failed(outcome)}"
 
 
 def _release(box: Box) -> str:

@@ -5,6 +5,7 @@ Prometheus that scrapes the running processes.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -30,8 +31,8 @@ from linedesk.store.control import Scope
 from linedesk.store.documents import RECVQ
 from linesim import Rule, Status
 from tests.acceptance.conftest import House, Process
-from tests.acceptance.test_workers import running_worker
 from tests.conftest import missing
+from tests.fork_server import Child, Written, nursery
 from tests.rabbitmq import is_installed, throwaway_rabbitmq
 from tests.waiting import eventually
 
@@ -232,6 +233,19 @@ def rules_without_waits(folder: Path) -> Path:
     path = folder / "alerts.yml"
     path.write_text(yaml.safe_dump(rules))
     return path
+
+
+@contextmanager
+def running_worker(**environ: str) -> Iterator[Child]:
+    """With the settings of a worker's machine: no MongoDB and no secrets of LINE."""
+    given = {**os.environ, **environ}
+    with Written() as log:
+        worker = nursery.start("linedesk", "worker", env=given, stdout=log.fd, stderr=log.fd)
+        try:
+            yield worker
+        finally:
+            worker.kill()
+            worker.wait(10)
 
 
 @pytest.mark.long

@@ -34,6 +34,10 @@ def progress(database: Database[Document]) -> dict[str, Any]:
     return defaultdict(lambda: None, database[PROGRESS].find_one() or {})
 
 
+def lease_of(database: Database[Document]) -> dict[str, Any]:
+    return database[LEASES].find_one({"_id": DISPATCHER}) or {}
+
+
 def parking(*names: str) -> Callable[[Job], JobResult]:
     """Parks these permanently."""
     return lambda job: WAITS if name_of(job.document) in names else JobResult.DONE
@@ -100,9 +104,7 @@ def test_a_signal_lets_what_runs_end_and_saves_it(
     assert running.end(None) is ExitReason.STOPPED
     assert worker.decided == ["e0"]
     assert progress(database)["after"] == given[0]["_id"]
-    row = database[LEASES].find_one({"_id": "dispatcher"})
-    assert row is not None
-    assert row["owner"] is None
+    assert lease_of(database)["owner"] is None
 
 
 def test_a_job_that_does_not_end_is_named_and_handled_again(
@@ -117,7 +119,7 @@ def test_a_job_that_does_not_end_is_named_and_handled_again(
     assert running.end() is ExitReason.STUCK
     assert any("event_id=stuck" in line for line in told("did not end within the drain"))
     # A thread that still runs may be calling LINE, so no standby may begin beside it.
-    assert database[LEASES].find_one({"_id": DISPATCHER})["owner"] is not None
+    assert lease_of(database)["owner"] is not None
     held.let_go()
     successor = RecordingWorker()
     running = dispatch(database, successor)
@@ -135,8 +137,7 @@ def test_a_dispatcher_that_mongodb_refuses_ends_and_blames_no_event(
     for _ in range(4):
         store(database, document("harmless", "U1"))
         assert dispatch(database, RecordingWorker(act)).end(None) is ExitReason.REFUSED
-        row = database[PROGRESS].find_one({"_id": "dispatcher"})
-        assert row is not None
+        row = progress(database)
         assert (row["starts"], row["trying"]) == (0, None)
     assert told("mongodb refuses the dispatcher thread=worker-")
     assert not told("thread died")
@@ -153,9 +154,7 @@ def test_one_that_is_refused_before_it_begins_gives_the_lease_back(
     monkeypatch.setattr(Progress, "take_over", take_over)
     with pytest.raises(AccessRefused):
         dispatch(database, RecordingWorker()).end(None)
-    row = database[LEASES].find_one({"_id": "dispatcher"})
-    assert row is not None
-    assert row["owner"] is None
+    assert lease_of(database)["owner"] is None
 
 
 def test_what_the_work_left_is_written_before_the_lease_goes(
@@ -165,28 +164,13 @@ def test_what_the_work_left_is_written_before_the_lease_goes(
 
     class Worker(RecordingWorker):
         def finish(self) -> None:
-            row = database[LEASES].find_one({"_id": "dispatcher"})
-            assert row is not None
-            owners.append(row["owner"])
+            owners.append(lease_of(database)["owner"])
 
     running = dispatch(database, Worker())
     eventually(lambda: told("ready"))
     assert running.end() is ExitReason.STOPPED
     assert len(owners) == 1
     assert owners[0] is not None
-
-
-def test_a_dispatcher_whose_lease_was_taken_ends(
-    database: Database[Document], dispatch: Dispatch, told: Told
-) -> None:
-    running = dispatch(database, RecordingWorker(), renew_seconds=0.05)
-    eventually(lambda: told("ready"))
-    taken = {"$set": {"owner": "elsewhere/2/2", "epoch": 2}}
-    database[LEASES].update_one({"_id": "dispatcher"}, taken)
-    assert running.end(None) is ExitReason.REPLACED
-    row = database[LEASES].find_one({"_id": "dispatcher"})
-    assert row is not None
-    assert row["owner"] == "elsewhere/2/2", "the successor's lease is left alone"
 
 
 def test_events_that_ran_when_the_lease_was_taken_are_no_suspects(
@@ -277,23 +261,3 @@ def test_a_restart_continues_exactly_after_what_was_finished(
         expected = [f"e{n}" for n in range(200) if n % 9 == key]
         assert told == expected + ["last"] * (key == 0)
     assert second.epochs > first.epochs
-
-
-def test_a_standby_waits_and_takes_over(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
-) -> None:
-    first, second = RecordingWorker(), RecordingWorker()
-    one = dispatch(database, first)
-    eventually(lambda: told("ready"))
-    other = dispatch(database, second)
-    eventually(lambda: told("standby: another dispatcher holds the lease"))
-    store(database, *numbered(5))
-    eventually(lambda: len(first.decided) == 5)
-    assert one.end() is ExitReason.STOPPED
-    store(database, *numbered(5, prefix="f"))
-    eventually(lambda: len(second.decided) == 5)
-    assert other.end() is ExitReason.STOPPED
-    assert first.decided == [f"e{n}" for n in range(5)]
-    assert second.decided == [f"f{n}" for n in range(5)]
-    assert second.epochs > first.epochs
-    assert len(told("standby:")) == 1

@@ -22,7 +22,6 @@ from dispatcher.feed.rescan import Rescan
 from dispatcher.pool.mailboxes import Mailboxes
 from dispatcher.pool.saver import Saver
 from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import NO_PAUSES, Control
@@ -37,7 +36,6 @@ from tests.dispatcher.lost_history import (
     writing,
 )
 from tests.linedesk.store.lagging import LaggingSet
-from tests.servers import frozen
 from tests.waiting import eventually
 
 Store = Callable[..., None]
@@ -53,42 +51,12 @@ def _soon_saved(short_limits: dict[str, Any]) -> None:
 
 
 # A feed that waits for an answer no longer than a second.
-IMPATIENT: dict[str, Any] = {
-    "feed_options": {"socket_seconds": 1.0},
-    "reading": {"slow_read_seconds": 0.8},
-}
-
-
 @pytest.fixture
 def wide(database: Database[Document]) -> Database[Document]:
     """With a recvq that takes the largest documents."""
     database.drop_collection(RECVQ)
     create_collections(database, capped_bytes=64 * MEGABYTE)
     return database
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("feed", FEEDS)
-def test_a_server_that_is_frozen_and_one_that_is_killed(
-    own_mongod: EmbeddedMongod, dispatch: Dispatch, told: Told, feed: str
-) -> None:
-    with connect(own_mongod.uri, app_name="tests", socket_seconds=2.0) as client:
-        database = client.line_bot
-        create_collections(database, capped_bytes=MEGABYTE)
-        worker = RecordingWorker()
-        running = dispatch(database, worker, uri=own_mongod.uri, feed=feed, **IMPATIENT)
-        with writing(database) as writers:
-            some(writers)
-            eventually(lambda: has_position(database))
-            with frozen(own_mongod.pid):
-                eventually(lambda: told("feed unavailable"))
-            some(writers)
-            own_mongod.kill()
-            own_mongod.start()
-            some(writers)
-        wait_until_handled_once(worker, writers)
-        running.end()
-    assert told("feed lost its position") == []
 
 
 def test_a_node_that_is_neither_primary_nor_secondary_is_an_outage_that_ends(

@@ -159,19 +159,6 @@ def test_a_condition_that_does_not_return_is_abandoned(room: Rooms, sim: Sim) ->
 # Given up.
 
 
-def test_what_it_decides_is_recorded_with_the_dead_letter(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    bot, runs = failing(TypeError(), failed=says_sorry)
-    desk = room(bot)
-    document = desk.says(user, "?")
-    desk.until_quiet()
-    assert (len(runs), texts(sim, user)) == (3, [SORRY])
-    assert desk.conversation(user.user_id)["data"] == {"sorry": 1}
-    (letter,) = desk.letters()
-    assert letter["_id"] == document["eventId"]
-    assert desk.conversation(user.user_id)["n"] == 1
-
-
 @pytest.mark.parametrize("how", ["raises", "sends six", "hangs"])
 def test_its_own_failure_changes_nothing(room: Rooms, sim: Sim, how: str) -> None:
     user, reached, end = sim.add_user("花子"), threading.Event(), threading.Event()

@@ -162,8 +162,6 @@ CANNOT_HOLD: dict[str, Callable[[Talk], object]] = {
     "an object of the bot's own": lambda talk: talk.data.update(x=object()),
     "itself": lambda talk: talk.data.update(x=talk.data),
     "more than fits": lambda talk: talk.data.update(x="a" * 3_000_000),
-    "a message with bytes": lambda talk: talk.push({"type": "text", "text": b"a"}),
-    "a text of half a character": lambda talk: talk.reply("\ud83d"),
 }
 
 

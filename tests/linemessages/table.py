@@ -477,16 +477,14 @@ RULES: tuple[Rule, ...] = (
         each("text", "a" * 5000, APPLE * 2500, "日" * 5000),
     ),
     rule(
-        "text-message: emojis: Array of LINE emoji objects. Max: 20 LINE emoji",
+        "text-message: emojis: Max: 20 LINE emoji; index: the position of a `$`, in code units",
         EMOJIS,
-        whole("emojis", with_emojis("$" * 21, *range(21))) + within("emojis[1]", productId=5),
-        each("", with_emojis("$" * 20, *range(20))),
-    ),
-    rule(
-        "text-message: emojis.index: the position of a `$`, in code units of UTF-16",
-        EMOJIS,
-        whole("emojis[0].index", *(with_emojis(*one) for one in (("a$", 0), (f"{APPLE}$", 1)))),
-        each("", with_emojis("$ costs 5 $", 10), with_emojis(f"${FAMILY}{APPLE}$", 0, 11)),
+        (
+            *whole("emojis", with_emojis("$" * 21, *range(21))),
+            *whole("emojis[0].index", with_emojis("a$", 0), with_emojis(f"{APPLE}$", 1)),
+            ("emojis[1].productId", 5),
+        ),
+        each("", with_emojis("$" * 20, *range(20)), with_emojis(f"${FAMILY}{APPLE}$", 0, 11)),
     ),
     # --- Text (v2) ---
     rule(

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
-import pytest
 from click.testing import CliRunner
 
-from linedesk.doctor.checks import database as rights
-from linedesk.doctor.context import DoctorContext
-from linedesk.doctor.finding import FindingLevel
 from linedesk.launch import main
-from linedesk.settings.settings import load_settings
 from tests.rights.conftest import Guarded
 
 # The checks of MongoDB, without the checks of processes that do not run here.
@@ -47,33 +41,3 @@ def test_checks_without_the_right_are_skipped_and_name_a_user_with_it(guarded: G
     assert found["rights"]["state"] == "ok"
     assert found["oplog retention"]["state"] == "skip"
     assert "run `sudo linedesk doctor`" in found["oplog retention"]["do"]
-
-
-@pytest.fixture
-def box(guarded: Guarded) -> Iterator[DoctorContext]:
-    box = DoctorContext(load_settings({"MONGODB_URI": guarded.uri_of("operator")}), guarded.folder)
-    yield box
-    box.close()
-
-
-def test_changed_rights_are_reported(guarded: Guarded, box: DoctorContext) -> None:
-    database = guarded.client_of("admin")["line_bot"]
-    name = "linedesk-frontdesk"
-    told = database.command("rolesInfo", name, showPrivileges=True)["roles"][0]["privileges"]
-    spare = {"resource": {"db": "line_bot", "collection": "recvq"}, "actions": ["remove"]}
-    try:
-        database.command("updateRole", name, privileges=[*told, spare])
-        more = rights.rights(box)
-        database.command("updateRole", name, privileges=told[1:])
-        fewer = rights.rights(box)
-    finally:
-        database.command("updateRole", name, privileges=told)
-    assert (
-        more.state,
-        f"{name} has more rights than it needs: remove on line_bot.recvq" in more.saw,
-    ) == (
-        FindingLevel.WARN,
-        True,
-    )
-    assert (fewer.state, f"{name} lacks rights: " in fewer.saw) == (FindingLevel.BAD, True)
-    assert rights.rights(box).state is FindingLevel.OK

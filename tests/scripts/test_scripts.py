@@ -88,12 +88,6 @@ def test_the_first_run_makes_the_venv_and_the_arguments_pass_through(checkout: C
     assert started == "-m linedesk demo --once"
 
 
-def test_a_second_run_installs_nothing(checkout: Checkout) -> None:
-    checkout.run()
-    checkout.run()
-    assert checkout.installs() == 1
-
-
 @pytest.mark.parametrize("name", ASKED_FOR)
 def test_changed_dependencies_are_installed_into_what_is_there(
     name: str, checkout: Checkout

@@ -10,32 +10,21 @@ from linebot.v3.insight import ApiException as InsightException
 from linebot.v3.insight import Insight
 from linebot.v3.messaging import (
     ApiException,
-    ButtonsTemplate,
     Configuration,
-    ConfirmTemplate,
-    MessageAction,
     MessagingApi,
     MessagingApiBlob,
     MulticastRequest,
-    PostbackAction,
     PushMessageRequest,
-    QuickReply,
-    QuickReplyItem,
     ReplyMessageRequest,
     ShowLoadingAnimationRequest,
-    StickerMessage,
-    TemplateMessage,
     TextMessage,
 )
 from linebot.v3.webhooks import (
     FileMessageContent,
     ImageMessageContent,
-    JoinEvent,
     LeaveEvent,
-    MemberJoinedEvent,
     MessageEvent,
     PostbackEvent,
-    StickerMessageContent,
     TextMessageContent,
     UserSource,
 )
@@ -103,29 +92,6 @@ def handle_text_message(event):
                 ShowLoadingAnimationRequest(chat_id=event.source.user_id, loading_seconds=5)
             )
             answer(line_bot_api, event, TextMessage(text="お待たせしました"))
-        elif text == "confirm":
-            template = ConfirmTemplate(
-                text="よろしいですか",
-                actions=[
-                    MessageAction(label="はい", text="はい"),
-                    MessageAction(label="いいえ", text="いいえ"),
-                ],
-            )
-            answer(line_bot_api, event, TemplateMessage(alt_text="確認", template=template))
-        elif text == "buttons":
-            template = ButtonsTemplate(
-                title="ボタン",
-                text="どれですか",
-                actions=[PostbackAction(label="ping", data="ping", display_text="ping")],
-            )
-            answer(line_bot_api, event, TemplateMessage(alt_text="ボタン", template=template))
-        elif text == "quick_reply":
-            item = QuickReplyItem(action=PostbackAction(label="ping", data="ping"))
-            answer(
-                line_bot_api,
-                event,
-                TextMessage(text="選んでください", quick_reply=QuickReply(items=[item])),
-            )
         elif text == "async":
             thread = line_bot_api.get_profile(event.source.user_id, async_req=True)
             answer(line_bot_api, event, TextMessage(text=thread.get().display_name))
@@ -150,18 +116,6 @@ def show_profile(line_bot_api, event):
     )
 
 
-@handler.add(MessageEvent, message=StickerMessageContent)
-def handle_sticker_message(event):
-    with ApiClient(configuration) as api_client:
-        answer(
-            MessagingApi(api_client),
-            event,
-            StickerMessage(
-                package_id=event.message.package_id, sticker_id=event.message.sticker_id
-            ),
-        )
-
-
 @handler.add(MessageEvent, message=(ImageMessageContent, FileMessageContent))
 def handle_content_message(event):
     with ApiClient(configuration) as api_client:
@@ -176,19 +130,6 @@ def handle_content_message(event):
 def handle_postback(event):
     with ApiClient(configuration) as api_client:
         answer(MessagingApi(api_client), event, TextMessage(text=f"pong: {event.postback.data}"))
-
-
-@handler.add(JoinEvent)
-def handle_join(event):
-    with ApiClient(configuration) as api_client:
-        answer(MessagingApi(api_client), event, TextMessage(text=f"{event.source.type}に参加"))
-
-
-@handler.add(MemberJoinedEvent)
-def handle_member_joined(event):
-    with ApiClient(configuration) as api_client:
-        names = [member.user_id for member in event.joined.members]
-        answer(MessagingApi(api_client), event, TextMessage(text=f"ようこそ {len(names)}人"))
 
 
 @handler.add(LeaveEvent)

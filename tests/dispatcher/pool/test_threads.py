@@ -277,6 +277,3 @@ def test_as_many_abandoned_threads_as_the_pool_has_end_the_process(
     assert told("as many handlers hang as there are threads, stopping threads=")
     assert len(told("abandoned thread still runs thread=worker-")) >= 3
     handler.let_go()
-
-
-# Hanging where it is not allowed.

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,12 @@ from jobworker.line.call_log import CallLog
 from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
 from linedesk import Bot, Content
-from linedesk.operate.dead_letters import explained
 from linedesk.store.documents import Document
 from linesim import Rule, Sim
 from linesim.model.faults import Cut, Drip
 from linesim.model.media import Medium
+from tests.jobworker.line.test_client import Wire, hang_up
+from tests.jobworker.line.test_client import wire as wire
 from tests.jobworker.worker_harness import Rooms, texts
 from tests.rows import rows_of
 from tests.waiting import eventually
@@ -100,12 +101,16 @@ def lone(sim: Sim, database: Any) -> Iterator[Lone]:
 
 
 @pytest.fixture
-def lone_at(database: Any) -> Iterator[Callable[[bytes], Lone]]:
+def lone_at(wire: Callable[..., Wire], database: Any) -> Iterator[Callable[[bytes], Lone]]:
     """On a server that gives each connection the same raw answer, and hangs up."""
     with ExitStack() as stack:
 
         def make(raw: bytes) -> Lone:
-            made = Lone(stack.enter_context(wire(raw)), "t", database.calls)
+            def answer(connection: socket.socket) -> None:
+                connection.sendall(raw)
+                hang_up(connection)
+
+            made = Lone(wire(answer).url, "t", database.calls)
             stack.callback(made.contents.close)
             return made
 
@@ -255,27 +260,6 @@ def test_a_download_interrupted_each_time_leaves_nothing_behind(
     assert not issubclass(ContentFailed, PermanentError)
 
 
-@contextmanager
-def wire(raw: bytes) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with suppress(OSError), connection:
-                    connection.recv(65536)
-                    connection.sendall(raw)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield f"http://localhost:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
-
-
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
@@ -408,16 +392,6 @@ def test_a_handler_gets_a_file_that_goes_when_it_ends(room: Rooms, sim: Sim) -> 
     assert not any(path.exists() for path in paths)
     asked = {"endpoint": ENDPOINT, "eventId": document["eventId"], "key": user.user_id}
     assert len(eventually(lambda: rows_of(desk.database.calls, **asked))) == 2
-
-
-def test_missing_content_is_given_up_at_once(room: Rooms, sim: Sim, tmp_path: Path) -> None:
-    user = sim.add_user("花子")
-    sim.answer_next("content", 410)
-    desk = room(saving_bot(tmp_path / "v"))
-    desk.send(sim.drafts.medium("video", user))
-    desk.until_quiet()
-    (letter,) = eventually(desk.letters)
-    assert (explained(letter), letter["attempts"]) == ("handler: ContentGone", 1)
 
 
 def test_a_stop_ends_a_download_and_loses_nothing(room: Rooms, sim: Sim, tmp_path: Path) -> None:

@@ -15,22 +15,7 @@ from jobworker.sending.conversation_outbox import SendLimits
 from linedesk import Bot
 from linesim import Sim
 from tests.jobworker.worker_harness import Rooms, echo, texts
-from tests.waiting import eventually
-
-
-class Now:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-@pytest.fixture
-def now() -> Now:
-    return Now()
+from tests.waiting import Now, eventually
 
 
 @pytest.fixture

@@ -296,6 +296,3 @@ def test_a_retry_after_is_read_where_it_is_a_number(
 ) -> None:
     server = wire(says(answer(b"", f"Retry-After: {header}", status="429 Slow")))
     assert line(server.url).post(PUSH, {}).retry_after == seconds
-
-
-# The SDK's own client, for handlers that read.

@@ -274,23 +274,28 @@ def real() -> Iterator[Callable[..., Real]]:
         end()
 
 
-def test_never_two_calls_at_once_and_never_too_close(real: Callable[..., Real]) -> None:
-    room = real(0.005)
+def crowd(room: Real, *, seconds: float) -> Line:
+    """Eight threads call three times each, beside forty that wait without one."""
     line = room.line
 
     def on_a_thread(n: int) -> None:
         for turn in range(3):
             with room.gate.turn(), line.called(f"thread {n} {turn}"):
-                threading.Event().wait(0.002 * (n % 3))
+                threading.Event().wait(seconds * (n % 3 + 1) / 4)
 
     threads = [threading.Thread(target=on_a_thread, args=(n,)) for n in range(8)]
     for thread in threads:
         thread.start()
     for n in range(40):
-        Caller(line, str(n), n, takes=0.001 * (n % 8)).enter()
+        Caller(line, str(n), n, takes=seconds * (n % 8 + 1) / 8).enter()
     for thread in threads:
         thread.join(20)
     eventually(lambda: len(line.starts) == 64)
+    return line
+
+
+def test_never_two_calls_at_once_and_never_too_close(real: Callable[..., Real]) -> None:
+    line = crowd(real(0.005), seconds=0.008)
     assert line.together == 1
     assert line.closest >= 0.005
 
@@ -300,30 +305,15 @@ def test_never_more_calls_at_once_than_may_be_and_never_too_close(
     real: Callable[..., Real], monkeypatch: pytest.MonkeyPatch, interval_seconds: float
 ) -> None:
     room = real(interval_seconds, concurrency=3)
-    line, gate = room.line, room.gate
     starts: list[float] = []
-    begin = gate.begin
+    begin = room.gate.begin
 
     def noted(ticket: Ticket) -> None:
         begin(ticket)
         starts.append(ticket.began or 0.0)
 
-    monkeypatch.setattr(gate, "begin", noted)
-
-    def on_a_thread(n: int) -> None:
-        for turn in range(3):
-            with gate.turn(), line.called(f"thread {n} {turn}"):
-                threading.Event().wait(0.004 * (n % 3 + 1))
-
-    threads = [threading.Thread(target=on_a_thread, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for n in range(40):
-        Caller(line, str(n), n, takes=0.02).enter()
-    for thread in threads:
-        thread.join(20)
-    eventually(lambda: len(line.starts) == 64)
-    assert line.together == 3
+    monkeypatch.setattr(room.gate, "begin", noted)
+    assert crowd(room, seconds=0.02).together == 3
     starts.sort()
     assert min(b - a for a, b in itertools.pairwise(starts)) >= interval_seconds
 

@@ -158,6 +158,3 @@ def test_a_call_that_is_under_way_ends_before_the_handler_s_decision_continues(
     assert story == ["answered", "ended"]
     stage.hand.advance(60)
     assert len(stage.calls) == 1
-
-
-# The whole worker, against linesim.

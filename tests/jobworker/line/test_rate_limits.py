@@ -17,23 +17,11 @@ from linedesk import Bot
 from linedesk.operate.text import known
 from linesim import Sim
 from tests.jobworker.worker_harness import Rooms, texts
-from tests.waiting import eventually
+from tests.waiting import Now, eventually
 
 BUSY = '{"message":"The API rate limit has been exceeded. Try again later."}'
 FLOOD = {"message": "You have sent too many messages to the same user."}
 PUSH, REPLY = "/v2/bot/message/push", "/v2/bot/message/reply"
-
-
-class Now:
-    seconds = 1000.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-@pytest.fixture
-def now() -> Now:
-    return Now()
 
 
 @pytest.fixture

@@ -109,12 +109,8 @@ def main(how: str) -> None:
             former = message
         elif how == "exit":
             sys.exit(3)
-        elif how == "greeting":
-            put(b"hello, I am a bot")
         elif how == "contract":
             put_json({**HELLO, "contract": 2})
-        elif how == "rules":
-            put_json({**HELLO, "rules": {"rules": [{"name": "any", "event": "nonsense"}]}})
         elif how.startswith("late:"):
             start_late(Path(how.partition(":")[2]))
         elif how == "versions":

@@ -87,5 +87,7 @@ def test_a_worker_says_sorry_and_its_errors_keep_their_kind(house: House) -> Non
     room.until_quiet()
     assert house.texts(user) == ["申し訳ありません：だめ", "申し訳ありません：無"]
     assert len(RUNS) == 3
-    causes = [explained(one) for one in eventually(lambda: room.letters())]
+    letters = eventually(room.letters)
+    causes = [explained(one) for one in letters]
     assert causes == ["handler: GiveUp: 満席", "handler: KeyError", "handler: AttributeError"]
+    assert "test_choosing.py" in letters[1]["traceback"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import bson
 import pytest
-from linebot.v3.messaging import FlexMessage, TextMessage
-from linebot.v3.webhooks import MessageEvent, TextMessageContent
+from linebot.v3.messaging import StickerMessage, TextMessage
+from linebot.v3.webhooks import MessageEvent
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
-from linedesk.operate.dead_letters import event_again, explained
+from linedesk.operate.dead_letters import event_again
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import Rooms, a_bot, texts
@@ -24,22 +24,10 @@ def said(talk: Talk) -> str:
 
 def test_a_reply_its_second_half_and_pushes_leave_as_they_were_made(room: Rooms, sim: Sim) -> None:
     user, other = sim.add_user("花子"), sim.add_user("太郎")
-    flex = {
-        "type": "flex",
-        "altText": "表",
-        "contents": {
-            "type": "bubble",
-            "body": {
-                "type": "box",
-                "layout": "vertical",
-                "contents": [{"type": "text", "text": "a"}],
-            },
-        },
-    }
 
     def handler(event: Any, talk: Talk) -> None:
         talk.reply("一", TextMessage(text="二"))
-        talk.reply(FlexMessage.from_dict(flex))
+        talk.reply(StickerMessage(package_id="446", sticker_id="1988"))
         talk.push("三")
         talk.push("四", to=other.user_id, until=datetime.now(UTC) + timedelta(hours=1))
         once: Any = (one.user_id for one in (user, other))
@@ -124,45 +112,6 @@ def test_timers_are_set_at_the_time_of_the_handler(room: Rooms, sim: Sim) -> Non
     desk.until_quiet()
     assert rung == [("ring:1", {"n": 1, "when": datetime(2027, 1, 1, tzinfo=UTC)})]
     assert texts(sim, user) == ["鳴った"]
-
-
-def test_a_burst_is_handled_together(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    bot = Bot()
-
-    @bot.add(MessageEvent, message=TextMessageContent, gather=0.3)
-    def burst(events: list[Any], talk: Talk) -> None:
-        talk.reply("+".join(one.message.text for one in events))
-
-    desk = room(bot)
-    for text in "abc":
-        desk.says(user, text)
-    desk.until_quiet()
-    assert texts(sim, user) == ["a+b+c"]
-
-
-def test_one_that_raises_is_tried_again_and_then_given_up(room: Rooms, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    tries: list[str] = []
-
-    def handler(event: Any, talk: Talk) -> None:
-        tries.append(said(talk))
-        talk.data["lost"] = True
-        talk.push("lost")
-        if len(tries) <= 3:
-            raise KeyError("no user's text")
-
-    desk = room(a_bot(handler), tries=3)
-    first = desk.says(user, "a")
-    desk.says(user, "b")
-    desk.until_quiet()
-    assert tries == ["a", "a", "a", "b"]
-    (letter,) = desk.letters()
-    assert letter["_id"] == first["eventId"]
-    assert explained(letter) == "handler: KeyError"
-    assert letter["attempts"] == 3
-    assert "test_conformance.py" in letter["traceback"]
-    assert texts(sim, user) == ["lost"]
 
 
 def test_groups_have_mentions_quotes_and_their_size(

@@ -75,9 +75,25 @@ def tap(desk: Room, sim: Sim, user: Any, *, chat: Any = None) -> Document:
     return desk.send(sim.drafts.postback(user, data, chat=chat))
 
 
+def a_tap_brings_it(desk: Room, sim: Sim, user: Any) -> None:
+    tap(desk, sim, user)
+    desk.until_quiet()
+    assert texts(sim, user) == ["ボタン", "遅"]
+
+
 def pushes(sim: Sim, chat: Any) -> list[Any]:
     id_ = getattr(chat, "user_id", None) or chat.chat_id
     return [call for call in sim.calls_to("push") if call.chat_id == id_]
+
+
+def waiting(room: Rooms, sim: Sim, slow: Slow) -> tuple[Room, Any]:
+    """A room, and its user whose answer waits for a tap."""
+    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
+    desk.says(user, "遅")
+    offered(sim, user)
+    slow.may_end.set()
+    desk.until_quiet()
+    return desk, user
 
 
 def test_the_answer_waits_for_a_tap_and_costs_nothing(room: Rooms, sim: Sim, slow: Slow) -> None:
@@ -91,13 +107,9 @@ def test_the_answer_waits_for_a_tap_and_costs_nothing(room: Rooms, sim: Sim, slo
     assert texts(sim, user) == ["ボタン"]
     # The other decisions are carried out.
     assert desk.conversation(user.user_id)["data"] == {"said": "遅"}
-    tap(desk, sim, user)
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン", "遅"]
+    a_tap_brings_it(desk, sim, user)
     for _ in range(2):
-        tap(desk, sim, user)
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン", "遅"]
+        a_tap_brings_it(desk, sim, user)
     assert (pushes(sim, user), slow.taps, desk.letters()) == ([], [], [])
 
 
@@ -133,18 +145,12 @@ def test_a_tap_on_the_button_of_a_handler_that_failed_gets_a_sentence(
 def test_an_answer_too_late_for_its_tap_waits_for_the_next_and_is_never_pushed(
     room: Rooms, sim: Sim, slow: Slow
 ) -> None:
-    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    desk.says(user, "遅")
-    offered(sim, user)
-    slow.may_end.set()
-    desk.until_quiet()
+    desk, user = waiting(room, sim, slow)
     # LINE does not know this token: it was not delivered by it.
     desk.put(sim.drafts.postback(user, data_in(sim, user)))
     desk.until_quiet()
     assert texts(sim, user) == ["ボタン"]
-    tap(desk, sim, user)
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン", "遅"]
+    a_tap_brings_it(desk, sim, user)
     assert pushes(sim, user) == []
 
 
@@ -159,9 +165,7 @@ def test_a_button_whose_answer_was_lost_is_shown_once(room: Rooms, sim: Sim, slo
     slow.may_end.set()
     desk.until_quiet()
     assert texts(sim, user) == ["ボタン"]
-    tap(desk, sim, user)
-    desk.until_quiet()
-    assert texts(sim, user) == ["ボタン", "遅"]
+    a_tap_brings_it(desk, sim, user)
 
 
 @pytest.mark.parametrize("passed", [59.5, 61.0])
@@ -346,11 +350,7 @@ def test_an_answer_not_fetched_within_its_time_is_a_dead_letter(
 def test_a_tap_that_is_decided_while_its_answer_ends_is_decided_again(
     room: Rooms, sim: Sim, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk, user = room(slow.bot, line=BUTTON_SOON), sim.add_user("花子")
-    desk.says(user, "遅")
-    offered(sim, user)
-    slow.may_end.set()
-    desk.until_quiet()
+    desk, user = waiting(room, sim, slow)
     enter_record = ConversationStore.enter_record
     ended: list[bool] = []
 

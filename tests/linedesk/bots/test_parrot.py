@@ -74,15 +74,6 @@ def test_its_answers_in_a_group_name_the_member(room: Room, sim: Sim, kind: Any)
     assert texts(sim, user) == []
 
 
-def test_its_answer_if_line_returns_no_name(room: Room, sim: Sim) -> None:
-    user = sim.add_user("花子")
-    sim.answer_next("profile", 404)
-    room.send(draft(sim, "text", user))
-    room.until_quiet()
-    sim.clear_faults()
-    assert texts(sim, user) == [HEARD["text"]]
-
-
 def test_a_follow_is_welcomed_and_an_unfollow_removes_what_is_personal(
     room: Room, sim: Sim
 ) -> None:

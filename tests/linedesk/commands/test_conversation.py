@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,12 +13,11 @@ from click.testing import CliRunner, Result
 from pymongo.database import Database
 
 from linedesk.launch import main
-from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from linedesk.store.records.effects import place_of
 from tests.jobworker.worker_harness import a_send
 from tests.linedesk.commands.test_dead import an_event_letter
+from tests.linedesk.operate.hand import one_for_all
 
 SECRET = "ひみつのことば"
 HANAKO, TARO = "U" + "1" * 32, "U" + "2" * 32
@@ -30,10 +28,8 @@ Run = Callable[..., Result]
 @pytest.fixture(scope="module")
 def database(client: Client) -> Iterator[Database[Any]]:
     """One for all, since nothing is written."""
-    database = client[f"test_conversation_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    yield database
-    client.drop_database(database.name)
+    with one_for_all(client) as database:
+        yield database
 
 
 @pytest.fixture

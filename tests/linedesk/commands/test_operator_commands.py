@@ -6,7 +6,6 @@ import json
 import os
 import re
 import threading
-import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -22,10 +21,7 @@ from linedesk.commands.tail import told
 from linedesk.launch import main
 from linedesk.operate import acts, following
 from linedesk.operate.following import Came
-from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client, connect
-from linedesk.store.collections import MEGABYTE
-from linedesk.store.control import Scope
 from tests.dispatcher.faults import failing
 from tests.linedesk.commands.terminals import terminal, until
 from tests.linedesk.operate.hand import (
@@ -37,6 +33,7 @@ from tests.linedesk.operate.hand import (
     a_run,
     ago,
     an_event,
+    one_for_all,
 )
 from tests.rows import put_rows
 
@@ -47,24 +44,22 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def database(client: Client) -> Iterator[Database[Any]]:
-    database = client[f"test_operator_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    now = datetime.now(UTC)
-    database.recvq.insert_one(an_event(at=ago(60, now=now)))
-    put_rows(database.jobs, a_run(at=ago(59, now=now)))
-    put_rows(
-        database.calls,
-        a_call(at=ago(7200, now=now), requestId="req-0", status=500),
-        a_call(at=ago(58, now=now)),
-        a_call(at=ago(57, now=now), requestId="req-2", status=429),
-        a_call(at=ago(56, now=now), requestId=None, status=None, endpoint="/v2/bot/profile"),
-        alone=1,
-    )
-    named = {"_id": f"main/{HANAKO}", "profile": {"displayName": "花子"}, "outbox": {}}
-    database.conversations.insert_one({**named, "channel": "main", "key": HANAKO})
-    database.history.insert_one({"at": ago(30, now=now), "queueDocuments": 5, "waitP99": 0.004})
-    yield database
-    client.drop_database(database.name)
+    with one_for_all(client) as database:
+        now = datetime.now(UTC)
+        database.recvq.insert_one(an_event(at=ago(60, now=now)))
+        put_rows(database.jobs, a_run(at=ago(59, now=now)))
+        put_rows(
+            database.calls,
+            a_call(at=ago(7200, now=now), requestId="req-0", status=500),
+            a_call(at=ago(58, now=now)),
+            a_call(at=ago(57, now=now), requestId="req-2", status=429),
+            a_call(at=ago(56, now=now), requestId=None, status=None, endpoint="/v2/bot/profile"),
+            alone=1,
+        )
+        named = {"_id": f"main/{HANAKO}", "profile": {"displayName": "花子"}, "outbox": {}}
+        database.conversations.insert_one({**named, "channel": "main", "key": HANAKO})
+        database.history.insert_one({"at": ago(30, now=now), "queueDocuments": 5, "waitP99": 0.004})
+        yield database
 
 
 @pytest.fixture
@@ -196,22 +191,6 @@ def test_on_a_terminal_a_resume_says_what_waits_and_asks(
     assert row["drop"]["by"] == "hanako"
     database.held.delete_many({})
     database.control.delete_many({})
-
-
-def test_an_unknown_word_pauses_nothing(run: Run, database: Database[Any]) -> None:
-    assert "no conversation 'U9'" in run("pause", "U9", code=1).stderr
-    assert "is not a channel" in run("pause", "/U9", code=1).stderr
-    assert "main/U9 is not known" in run("pause", "main/U9", code=1).stderr
-    assert "no conversation 'nochannel'" in run("pause", "nochannel", code=1).stderr
-    assert list(database.control.find()) == []
-
-
-def test_a_pause_of_a_channel_that_no_event_has_can_be_ended(
-    run: Run, at_once: None, database: Database[Any]
-) -> None:
-    acts.OperatorControl(database).pause(Scope("nochannel"), by="the page")
-    run("resume", "nochannel")
-    assert database.control.count_documents({}) == 0
 
 
 def test_a_release_names_the_head_and_tells_what_came(

@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,10 @@ from pymongo.database import Database
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import load_settings
 from linedesk.setup.database import open_database, operator
-from linedesk.setup.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
 from linedesk.store.errors import StoreUnavailable
-from tests.conftest import missing
 from tests.fork_server import nursery
 from tests.linedesk.commands.terminals import terminal, to_the_end, until_asked
-from tests.servers import frozen
+from tests.servers import frozen, throwaway_mongod
 
 # Each takes tens of milliseconds to import.
 HEAVY = {
@@ -139,43 +135,16 @@ def test_exit_codes_are_those_of_the_documentation(mongo_uri: str, database: Dat
         assert "Traceback" not in ran.stderr
 
 
-@pytest.fixture(scope="module")
-def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URI of a mongod that takes connections and answers nothing."""
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
-    folder = tmp_path_factory.mktemp("frozen")
-    with EmbeddedMongod(folder / "mongod") as mongod, frozen(mongod.pid):
-        yield mongod.uri
-
-
-ACTS = (["pause", "main"], ["resume"], ["release", "main/U1"], ["dead", "replay", "01E"])
-
-
-def test_an_act_reports_within_two_seconds_that_mongodb_is_down(hanging: str) -> None:
-    for uri in (DEAD_PORT, hanging):
-        began = time.monotonic()
-        with (
-            pytest.raises(StoreUnavailable),
-            open_database(load_settings({"MONGODB_URI": uri}), app_name="tests", to_act=True),
-        ):
-            pass
-        assert time.monotonic() - began < 2.0
-
-
-def test_each_act_reports_that_mongodb_is_down(hanging: str) -> None:
-    # Each waits a second for MongoDB, so they wait side by side.
-    uris = (DEAD_PORT, hanging) * 2
-    with ThreadPoolExecutor() as pool:
-        running = [
-            pool.submit(linedesk, *act, MONGODB_URI=uri)
-            for act, uri in zip(ACTS, uris, strict=True)
-        ]
-    for ran in (one.result() for one in running):
-        assert ran.returncode == Exit.UNAVAILABLE, ran.stderr
-        assert ran.stderr.startswith("linedesk: MongoDB cannot be reached")
+def test_an_act_reports_within_two_seconds_that_mongodb_is_down() -> None:
+    with throwaway_mongod() as mongod, frozen(mongod.pid):
+        for uri in (DEAD_PORT, mongod.uri):
+            began = time.monotonic()
+            with (
+                pytest.raises(StoreUnavailable),
+                open_database(load_settings({"MONGODB_URI": uri}), app_name="tests", to_act=True),
+            ):
+                pass
+            assert time.monotonic() - began < 2.0
 
 
 def test_ctrl_c_at_a_question_ends_a_command_and_does_nothing(

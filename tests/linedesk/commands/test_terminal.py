@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import threading
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,11 +14,17 @@ from pymongo.database import Database
 from rich.cells import cell_len
 
 from linedesk.runtime.exit_codes import Exit
-from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from tests.linedesk.commands.terminals import COLOUR, shown_on, terminal, to_the_end, until
-from tests.linedesk.operate.hand import HANAKO, a_call, a_desk, a_dispatcher, a_run, ago
+from tests.linedesk.operate.hand import (
+    HANAKO,
+    a_call,
+    a_desk,
+    a_dispatcher,
+    a_run,
+    ago,
+    one_for_all,
+)
 
 EVENT = "01HEV3K9QW8S4V2Y6Z0A1B2C3D"
 REPLAYED = "01HEV3K9QWREPLAYED00000000"
@@ -31,27 +36,25 @@ REASON = "返信の期限が切れていました。" * 4
 @pytest.fixture(scope="module")
 def database(client: Client) -> Iterator[Database[Any]]:
     """One for all of them: each test asks for what no other changes."""
-    database = client[f"test_terminal_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    now = datetime.now(UTC)
-    named = {"_id": f"main/{HANAKO}", "profile": {"displayName": NAME}, "outbox": {}}
-    database.conversations.insert_one({**named, "channel": "main", "key": HANAKO})
-    refused = {"status": 400, "reason": {"message": "Invalid reply token"}}
-    call = a_call(EVENT, at=ago(50, now=now), requestId=REQUEST, **refused)
-    database.calls.insert_one(call)
-    letter = {"channel": "main", "key": HANAKO, "cause": REASON, "attempts": 3}
-    effect = {"type": "send", "way": "reply"}
-    times = {"firstAt": ago(70, now=now), "lastAt": ago(60, now=now)}
-    database.deadletters.insert_one({"_id": f"{EVENT}/0", **letter, "effect": effect, **times})
-    again = {"replays": 2, "replayedAt": ago(9, now=now), "_id": f"{REPLAYED}/0"}
-    database.deadletters.insert_one({**letter, "effect": effect, **times, **again})
-    act = {"by": "hanako", "via": "command", "act": "release", "outcome": "done"}
-    on = f"main/{HANAKO} {EVENT}"
-    database.audit.insert_one({"at": now, "on": on, "why": "直した", **act})
-    drop = {**act, "act": "drop", "on": [f"{EVENT}/{n}" for n in range(200)], "why": ""}
-    database.audit.insert_one({"at": ago(9, now=now), **drop})
-    yield database
-    client.drop_database(database.name)
+    with one_for_all(client) as database:
+        now = datetime.now(UTC)
+        named = {"_id": f"main/{HANAKO}", "profile": {"displayName": NAME}, "outbox": {}}
+        database.conversations.insert_one({**named, "channel": "main", "key": HANAKO})
+        refused = {"status": 400, "reason": {"message": "Invalid reply token"}}
+        call = a_call(EVENT, at=ago(50, now=now), requestId=REQUEST, **refused)
+        database.calls.insert_one(call)
+        letter = {"channel": "main", "key": HANAKO, "cause": REASON, "attempts": 3}
+        effect = {"type": "send", "way": "reply"}
+        times = {"firstAt": ago(70, now=now), "lastAt": ago(60, now=now)}
+        database.deadletters.insert_one({"_id": f"{EVENT}/0", **letter, "effect": effect, **times})
+        again = {"replays": 2, "replayedAt": ago(9, now=now), "_id": f"{REPLAYED}/0"}
+        database.deadletters.insert_one({**letter, "effect": effect, **times, **again})
+        act = {"by": "hanako", "via": "command", "act": "release", "outcome": "done"}
+        on = f"main/{HANAKO} {EVENT}"
+        database.audit.insert_one({"at": now, "on": on, "why": "直した", **act})
+        drop = {**act, "act": "drop", "on": [f"{EVENT}/{n}" for n in range(200)], "why": ""}
+        database.audit.insert_one({"at": ago(9, now=now), **drop})
+        yield database
 
 
 @pytest.fixture

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
 import pytest
 import requests
-from pymongo.database import Database
 
 from linedesk.operate.acts import Acts, OperatorControl
 from linedesk.setup.collections import create_collections
@@ -21,24 +19,11 @@ from linedesk.store.errors import StoreUnavailable
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import EVENT, USER
 from tests.linedesk.operate.serving import served
+from tests.linedesk.page.test_web import Rows
+from tests.linedesk.page.test_web import browser as browser
+from tests.linedesk.page.test_web import full as full
 from tests.servers import frozen, throwaway_mongod
 from tests.waiting import eventually
-
-Rows = Database[dict[str, Any]]
-
-
-@pytest.fixture
-def browser() -> Iterator[requests.Session]:
-    with requests.Session() as session:
-        session.trust_env = False
-        session.auth = ("hanako", "")
-        yield session
-
-
-@pytest.fixture
-def full(database: Rows) -> Rows:
-    a_day.fill(database, hours=0.1)
-    return database
 
 
 def post(browser: requests.Session, url: str, path: str, **fields: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -24,9 +23,7 @@ Page = Any
 # The longest time until the page notices that its data is old.
 STALE_MS = 10_000
 # Beside the log of the tests, which CI keeps.
-PICTURES = Path(__file__).parents[3] / ".venv" / "screenshots"
 WIDE = {"viewport": {"width": 1280, "height": 900}}
-PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
 @contextmanager
@@ -175,14 +172,3 @@ def test_keys_lead_to_the_search_and_through_the_rows(open_page: Open) -> None:
     page.keyboard.press("/")
     page.keyboard.type("jk/")
     assert page.locator(".search input").input_value() == "jk/"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["wide", "phone"])
-def test_pictures_are_taken_for_a_look(open_page: Open, size: str, scheme: str) -> None:
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    page = open_page("/?hours=6", color_scheme=scheme, **(PHONE if size == "phone" else WIDE))
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == {"light": "rgb(244, 246, 248)", "dark": "rgb(15, 20, 24)"}[scheme]
-    page.screenshot(path=PICTURES / f"overview-{size}-{scheme}.png", full_page=True)

@@ -16,19 +16,7 @@ from linedesk.runtime.metrics import (
     MetricsSnapshots,
     Refusals,
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from tests.waiting import Now
 
 
 @pytest.fixture
@@ -37,8 +25,8 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-def snapshots(registry: CollectorRegistry, clock: Clock) -> MetricsSnapshots:
-    return MetricsSnapshots(registry, monotonic=clock)
+def snapshots(registry: CollectorRegistry, now: Now) -> MetricsSnapshots:
+    return MetricsSnapshots(registry, monotonic=now)
 
 
 def test_counts_and_gauges_are_found_by_name_and_labels_nest(
@@ -68,18 +56,18 @@ def test_counts_and_gauges_are_found_by_name_and_labels_nest(
 
 
 def test_a_rate_is_that_of_the_last_ten_seconds(
-    registry: CollectorRegistry, snapshots: MetricsSnapshots, clock: Clock
+    registry: CollectorRegistry, snapshots: MetricsSnapshots, now: Now
 ) -> None:
     figures = Metrics([Figure("accepted_events", COUNTER, "-")], registry)
     figures.add("accepted_events", by=1_000)
     for _ in range(30):
         snapshots.take()
-        clock.now += 1
+        now.seconds += 1
         figures.add("accepted_events", by=5)
     assert snapshots.take().per_second == {"acceptedEvents": 5.0}
 
     for _ in range(15):
-        clock.now += 1
+        now.seconds += 1
         snapshots.take()
     assert snapshots.latest.per_second == {"acceptedEvents": 0.0}
 
@@ -88,9 +76,9 @@ def test_a_rate_is_that_of_the_last_ten_seconds(
 
 
 def test_refusals_of_any_number_of_addresses_take_bounded_memory(
-    clock: Clock, caplog: pytest.LogCaptureFixture
+    now: Now, caplog: pytest.LogCaptureFixture
 ) -> None:
-    refusals = Refusals(logging.getLogger("frontdesk"), monotonic=clock)
+    refusals = Refusals(logging.getLogger("frontdesk"), monotonic=now)
     refusals.note("first", "first")
     for number in range(5 * MOST_COUNTED):
         refusals.note("401", f"{number} {'x' * 1_000}")

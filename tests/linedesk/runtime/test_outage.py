@@ -9,30 +9,20 @@ from pymongo.errors import AutoReconnect, DuplicateKeyError
 
 from linedesk.runtime.outage import FORGOTTEN_SECONDS, Outage
 from linedesk.store.errors import RecvqClosed, StoreUnavailable, WriteRefused, is_outage
-
-
-class Clock:
-    """A time that tests set."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.waiting import Now
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.levelno > logging.DEBUG]
 
 
-def test_an_outage_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_two_lines(now: Now, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="linedesk")
-    clock = Clock()
-    mongodb = Outage(clock)
+    mongodb = Outage(now)
     mongodb.works("feed")
     mongodb.fails("feed", "no answer")
     for _ in range(3):
-        clock.now += 1
+        now.seconds += 1
         mongodb.fails("feed", "no answer")
         mongodb.fails("lease", "no primary")
     mongodb.works("feed")
@@ -45,12 +35,11 @@ def test_an_outage_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_part_that_never_tried_again_hides_no_later_outage(
-    caplog: pytest.LogCaptureFixture,
+    now: Now, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = Clock()
-    mongodb = Outage(clock)
+    mongodb = Outage(now)
     mongodb.fails("a look at the ages", "no answer")
-    clock.now += FORGOTTEN_SECONDS + 1
+    now.seconds += FORGOTTEN_SECONDS + 1
     mongodb.fails("feed", "no answer")
     assert said(caplog)[1:] == ["MongoDB cannot be used: feed, trying again error=no answer"]
 

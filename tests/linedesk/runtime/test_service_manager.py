@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -22,14 +21,8 @@ from linedesk.launch.systemd import (
 )
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.store.errors import AccessRefused
+from tests.acceptance.test_service import manager as manager
 from tests.listener import Manager
-
-
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[Manager]:
-    manager = Manager(str(tmp_path / "notify"))
-    yield manager
-    manager.close()
 
 
 @pytest.fixture

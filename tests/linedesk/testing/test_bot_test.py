@@ -62,13 +62,6 @@ def test_what_the_token_is_not_good_for_is_a_push() -> None:
     assert (test.unfollows("U1").replies, test.pushes) == ([], [*"12345", "6"])
 
 
-def test_an_event_that_line_delivers_twice_is_handled_once() -> None:
-    test = bot_that(lambda event, talk: talk.reply("はい"))
-    event = {"type": "message", "webhookEventId": "01", "message": {"type": "text", "text": "や"}}
-    assert test.sends("U1", event).replies == ["はい"]
-    assert test.sends("U1", event).sent == ()
-
-
 @pytest.mark.parametrize(
     ("act", "event", "message"),
     [
@@ -130,13 +123,6 @@ def test_data_comes_back_as_mongodb_gives_it() -> None:
     assert test.says("U1", "二").replies[0] != repr([(1, 2), moment])
 
 
-def test_what_mongodb_cannot_hold_fails_in_the_test() -> None:
-    test = bot_that(lambda event, talk: talk.data.update(kept=object()))
-    with pytest.raises(BotError, match="MongoDB cannot hold") as caught:
-        test.says("U1", "やあ")
-    assert "HANDLER_TRIES" in caught.value.__notes__[0]
-
-
 def test_a_handler_that_raises_has_done_nothing() -> None:
     test = BotTest(kit_bot)
     with pytest.raises(RuntimeError) as caught:
@@ -149,17 +135,6 @@ def test_a_handler_that_raises_has_done_nothing() -> None:
     with pytest.raises(BotError, match="messages in one send") as caught_too:
         refused.says("U1", "やあ")
     assert "three times" in caught_too.value.__notes__[0]
-
-
-def test_in_a_group_each_member_has_a_place_where_the_bot_says_so() -> None:
-    test = BotTest(kit_bot)
-    test.says("U1", "name", group="C1")
-    test.says("U2", "count", group="C1")
-    assert test.state("U1", group="C1") == "asking_name"
-    assert (test.state("U2", group="C1"), test.state("U1")) == (None, None)
-    assert test.until("U1", group="C1") == test.now + timedelta(seconds=300)
-    assert [one.name for one in test.timers("U2", group="C1")] == ["step"]
-    assert test.timers("U1", group="C1") == test.timers(group="C1") == test.timers("U2") == []
 
 
 # Time.
@@ -190,37 +165,6 @@ def test_timers_fire_in_their_order_each_at_its_own_time() -> None:
     assert seen == [("a", at[0], at[0]), ("a", at[1], at[1]), ("b", at[2], at[2]), *seen[3:]]
     assert seen[3:] == [("a", at[2], at[2])]
     assert test.now == at[2]
-
-
-def test_a_timer_set_again_or_cancelled_follows_the_last_order() -> None:
-    bot = Bot()
-
-    @bot.add(line.MessageEvent)
-    def text(event: Any, talk: Talk) -> None:
-        if event.message.text == "止め":
-            talk.cancel("ring")
-        else:
-            talk.after(float(event.message.text), "ring", said=event.message.text)
-
-    bot.timer("ring")(lambda event, talk: talk.push(event.data["said"]))
-    test = BotTest(bot)
-    test.says("U1", "10")
-    test.says("U1", "20")
-    test.says("U2", "15")
-    assert test.advance(30).pushes == ["15", "20"]
-    test.says("U1", "10")
-    test.says("U1", "止め")
-    assert test.advance(30).sent == ()
-
-
-def test_a_daily_timer_fires_every_day() -> None:
-    test = BotTest(kit_bot)
-    test.says("U1", "daily")
-    (waiting,) = test.timers("U1")
-    assert (waiting.every, f"{waiting.at:%d %H:%M}") == ("07:30 Asia/Tokyo", "04 22:30")
-    assert test.advance(3 * 24 * 3600).pushes == ["おはようございます"] * 3
-    assert test.advance(to="07:29").pushes == []
-    assert test.advance(to=test.timers("U1")[0].at).pushes == ["おはようございます"]
 
 
 def test_a_timer_fires_by_any_rule_until_its_end() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from linebot.v3.webhooks import MessageEditedEvent, MessageEvent, TextMessageCon
 
 from linedesk import Bot, BotError, Talk
 from linedesk.testing import BotTest, BotWarning, KitError
+from tests.linedesk.testing.test_bot_test import bot_that
 
 BUTTON = {"type": "button", "action": PostbackAction(label="はい", data="yes=1").to_dict()}
 BODY = {"type": "box", "layout": "vertical", "contents": [BUTTON]}
@@ -61,12 +61,6 @@ MENU = {
         },
     ]
 }
-
-
-def bot_that(handle: Callable[[Any, Talk], Any]) -> BotTest:
-    bot = Bot()
-    bot.default()(handle)
-    return BotTest(bot)
 
 
 def test_taps_find_the_last_messages_actions_by_their_label() -> None:
