@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from linedesk.settings import rules
@@ -278,10 +279,15 @@ def _ensure_roles(client: Client, user: User, database: str) -> bool:
         # Of another version, or changed by hand.
         if found and not found[0]["roles"] and as_set(found[0]["privileges"]) == as_set(privileges):
             continue
-        role: Document = {"privileges": privileges, "roles": [], "writeConcern": WRITTEN}
-        client[place].command("updateRole" if found else "createRole", user.name, **role)
+        _write_role(client[place], "updateRole" if found else "createRole", user.name, privileges)
         changed = True
     return changed
+
+
+def _write_role(
+    place: Database[Any], command: str, name: str, privileges: Sequence[Document]
+) -> None:
+    place.command(command, name, privileges=privileges, roles=[], writeConcern=WRITTEN)
 
 
 def _as_set(roles: Sequence[Role]) -> Roles:

@@ -29,7 +29,7 @@ class Why(StrEnum):
     HANDLER_FAILED = "handler_failed"
     """With `failures`, the number of failed tries."""
     HANDLER_RUNS = "handler_runs"
-    """No row has it: the console says it of an event on a thread."""
+    """Of an async handler; the console says it of an event on a thread, too."""
     LEASE_NOT_FRESH = "lease_not_fresh"
     LINE_NOT_CALLED = "line_not_called"
     MESSAGE_TAKEN_BACK = "message_taken_back"

@@ -61,7 +61,7 @@ def test_each_code_has_a_sentence_and_an_entry_in_the_reference() -> None:
     def codes(part: str) -> set[str]:
         return {code for cell in first.findall(part) for code in re.findall("`([^`]+)`", cell)}
 
-    console_only = {Why.HANDLER_RUNS, Why.FIRST_OF, Why.FIRST_TRIED_OF}
+    console_only = {Why.FIRST_OF, Why.FIRST_TRIED_OF}
     assert codes(waits) == {*EVENTS, *SENDS, Why.WRITE_REFUSED} - console_only
     assert set(EVENTS) | set(SENDS) | {Why.WRITE_REFUSED} == set(Why)
     assert codes(causes.split("\n## ")[0]) == set(CAUSES)
