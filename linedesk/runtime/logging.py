@@ -74,9 +74,12 @@ def configure_logging(
     operator's bot). The libraries stay at info: pymongo's debug records contain whole documents.
     """
     target = _utf8(stream or sys.stderr)
+    environ = environ or {}
+    # On a terminal, unless NO_COLOR is set (https://no-color.org).
+    coloured = target.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     handler = logging.StreamHandler(target)
-    formatter = LineFormatter(secrets=secrets, coloured=_wants_colours(target, environ or {}))
-    formatter.shows_handlers = verbose or (environ or {}).get(STARTED_BY_VARIABLE) == UP
+    formatter = LineFormatter(secrets=secrets, coloured=coloured)
+    formatter.shows_handlers = verbose or environ.get(STARTED_BY_VARIABLE) == UP
     handler.setFormatter(formatter)
     of_libraries = max(logging.INFO, logging.getLevelNamesMapping()[level.upper()])
     logging.basicConfig(handlers=[handler], level=of_libraries, force=True)
@@ -99,11 +102,6 @@ def _utf8(stream: TextIO) -> TextIO:
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     return stream
-
-
-def _wants_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether to use colours: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
-    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def masking(secrets: Iterable[str]) -> Callable[[str], str]:

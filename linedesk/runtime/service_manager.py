@@ -16,8 +16,7 @@ from typing import Any
 
 def word_seconds(service: ServiceManager) -> float:
     """The interval of reports: 1 s, or half of the watchdog's time if that is shorter."""
-    watchdog_seconds = service.watchdog_seconds
-    return 1.0 if watchdog_seconds is None else min(1.0, watchdog_seconds / 2)
+    return min(1.0, (service.watchdog_seconds or 2.0) / 2)
 
 
 # Set by `linedesk up` for its children.
@@ -74,46 +73,43 @@ class ServiceManager:
 
     def starting(self, status: str, *, seconds: float) -> None:
         """Report why the process is not ready; the next report follows within `seconds`."""
-        self._tell(_extension(seconds), _status(status))
+        self._tell(status, _extension(seconds))
 
     def ready(self, status: str) -> None:
         """Report that the process is ready; called once."""
-        self._tell("WATCHDOG=1", _status(status), state="READY=1")
+        self._tell(status, "WATCHDOG=1", state="READY=1")
 
     def alive(self, status: str) -> None:
         """Report that the process makes progress, or waits for a known reason."""
-        self._tell("WATCHDOG=1", _status(status))
+        self._tell(status, "WATCHDOG=1")
 
     def unwell(self, status: str) -> None:
         """Report that a thread hangs: the status is shown, and the watchdog is not fed."""
-        self._tell(_status(status))
+        self._tell(status)
 
     def stopping(self, status: str, *, seconds: float) -> None:
         """Report a clean shutdown; the next report follows within `seconds`."""
-        self._tell(_extension(seconds), _status(status), state="STOPPING=1")
+        self._tell(status, _extension(seconds), state="STOPPING=1")
 
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
 
-    def _tell(self, *lines: str, state: str = "") -> None:
+    def _tell(self, status: str, *lines: str, state: str = "") -> None:
         if self._socket is None:
             return
+        # One line: systemd would read text after a line break as another variable.
+        shown = "STATUS=" + " ".join(status.split())[:STATUS_CHARACTERS]
         with self._lock:
             if state:
                 self._owed = (state,)
-            message = "\n".join([*self._owed, *lines]).encode("utf-8", "replace")
+            message = "\n".join([*self._owed, *lines, shown]).encode("utf-8", "replace")
             try:
                 self._socket.sendto(message, socket.MSG_NOSIGNAL, self._address)
             except OSError:
                 # The queue is full, or systemd restarts: the next message includes the state.
                 return
             self._owed = ()
-
-
-def _status(text: str) -> str:
-    """One short line: systemd would read text after a line break as another variable."""
-    return "STATUS=" + " ".join(text.split())[:STATUS_CHARACTERS]
 
 
 def _extension(seconds: float) -> str:

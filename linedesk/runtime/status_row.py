@@ -49,17 +49,13 @@ RULES_REFUSED, OTHER_CONTRACT = "rules_refused", "other_contract"
 # The states of a worker.
 WORKING, STOPPING, SILENT, NEW = "working", "stopping", "silent", "asked for its rules"
 
-Tell = Callable[[], dict[str, Any]]
-"""The fields of the row besides the figures: see `StatusRow`."""
-
 
 class StatusRow(BackgroundThread):
     """The row of one process in `rows`, `<role>/<host>/<pid>`.
 
     `snapshot` returns the last figures. `tell` returns the other fields; it must be quick and
-    thread-safe: `state` (working, standby, waiting,
-    stopping), and if applicable `threads`, `waiting`, `paused`. A missing row is created only while
-    `may_make` returns True.
+    thread-safe: `state` (working, standby, waiting, stopping), and if applicable `threads`,
+    `waiting`, `paused`. A missing row is created only while `may_make` returns True.
     """
 
     def __init__(
@@ -68,7 +64,7 @@ class StatusRow(BackgroundThread):
         role: str,
         *,
         snapshot: Callable[[], MetricsSnapshot],
-        tell: Tell,
+        tell: Callable[[], dict[str, Any]],
         may_make: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__("status", self._run)

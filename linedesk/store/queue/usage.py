@@ -309,20 +309,17 @@ class RecvqUsage:
         """
         more = ORDER_SLACK
         while True:
-            total = self._bytes_of_newest(newest - behind + more)
+            # MongoDB's own time limit: otherwise a long sum would look like an unreachable server.
+            rows = self._recvq.aggregate(
+                [{"$limit": newest - behind + more}, BYTES],
+                hint={"$natural": -1},
+                maxTimeMS=int(SUM_SECONDS * 1000),
+            )
+            total = sum(int(row["bytes"]) for row in rows)
             came = (_record_id(self._newest(1)) or newest) - newest
             if came <= more:
                 return total
             more = 2 * came
-
-    def _bytes_of_newest(self, count: int) -> int:
-        # MongoDB's own time limit: otherwise a long sum would look like an unreachable server.
-        rows = self._recvq.aggregate(
-            [{"$limit": count}, BYTES],
-            hint={"$natural": -1},
-            maxTimeMS=int(SUM_SECONDS * 1000),
-        )
-        return sum(int(row["bytes"]) for row in rows)
 
     # Unread and unfinished documents.
 
