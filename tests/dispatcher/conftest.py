@@ -234,7 +234,10 @@ def limit_feed(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
     """Set limits of the feed's reader and of its heartbeat until the end of the test."""
     for name, limit in limits.items():
         constant = name if name == "pause_seconds" else name.upper()
-        monkeypatch.setattr(f"dispatcher.feed.reader.{constant}", limit)
+        module = (
+            "linedesk.runtime.liveness" if name == "renew_seconds" else "dispatcher.feed.reader"
+        )
+        monkeypatch.setattr(f"{module}.{constant}", limit)
 
 
 @pytest.fixture
