@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from linedesk.setup.private_mongod import free_port
 from tests.chaos.proxy import Proxy
 
@@ -21,12 +19,7 @@ class Gate:
         self._proxy = Proxy([(self.port, self._target_port)])
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._proxy.stop()
 
     def open(self) -> None:

@@ -186,6 +186,7 @@ FRAMES: dict[str, tuple[tuple[str, ...], bytes, set[int]]] = {
     ),
     "chunks that are none": (("Transfer-Encoding: chunked",), b"zz\r\n" + GOOD, {400}),
     "a chunk without end": (("Transfer-Encoding: chunked",), b"5\r\n" + GOOD[:5], {408}),
+    "chunks over 1 MB": (("Transfer-Encoding: chunked",), b"200000\r\n" + b"x" * 1_048_577, {413}),
     "a length too small": ((f"Content-Length: {len(GOOD) - 3}",), GOOD, {400, 401}),
     "a length too large": ((f"Content-Length: {len(GOOD) + 3}",), GOOD, {408}),
     "two lengths": (("Content-Length: 5", f"Content-Length: {len(GOOD)}"), GOOD, {400, 401}),

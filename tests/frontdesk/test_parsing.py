@@ -5,8 +5,6 @@ The signature of a webhook, by LINE's own examples and those of its SDKs.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,37 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontdesk.errors import TooLarge
 from frontdesk.parsing import (
     encode_events,
     parse_events,
-    read_body,
     sign,
     verify,
 )
 
 ACCEPT_TIME = datetime(2026, 11, 21, 3, 15, 42, 123000, tzinfo=UTC)
-
-
-class Sender:
-    """The receiving end of one ASGI request whose body comes in these chunks."""
-
-    def __init__(self, chunks: Iterable[bytes], *, ends: bool = True) -> None:
-        self._chunks = list(chunks)
-        self._ends = ends
-        self.calls = 0
-
-    async def __call__(self) -> dict[str, Any]:
-        self.calls += 1
-        if not self._chunks:
-            return {"type": "http.disconnect"}
-        chunk = self._chunks.pop(0)
-        more = bool(self._chunks) or not self._ends
-        return {"type": "http.request", "body": chunk, "more_body": more}
-
-
-def read(sender: Sender, *, limit: int = 100, declared: str | None = None) -> bytes:
-    return asyncio.run(read_body(sender, limit=limit, declared=declared))
 
 
 def encode(body: bytes) -> list[dict[str, Any]]:
@@ -61,13 +36,6 @@ def with_event(event: str) -> bytes:
 
 
 # --- reading ---------------------------------------------------------------------------------
-
-
-def test_reading_ends_at_the_limit_and_not_at_the_end_of_the_body() -> None:
-    sender = Sender([b"x" * 60] * 1000)
-    with pytest.raises(TooLarge):
-        read(sender)
-    assert sender.calls == 2
 
 
 # --- parsing ---------------------------------------------------------------------------------

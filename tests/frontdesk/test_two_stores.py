@@ -124,21 +124,6 @@ async def _play(play: Play, scene: Scene) -> None:
 # --- groups
 
 
-@scene
-async def test_requests_that_arrive_meanwhile_share_the_next_insert(scene: Scene) -> None:
-    first = await scene.ask("A-1")
-    assert await scene.inserted() == ["A-1"]
-    others = [await scene.ask(*of) for of in (["A-2"], ["B-1", "C-1"], ["D-1"])]
-    assert scene.insert.entered.empty()
-    scene.insert.let_go()
-    assert await scene.inserted() == ["A-2", "B-1", "C-1", "D-1"]
-    assert first.done()
-    assert not any(task.done() for task in others)
-    scene.insert.let_go()
-    assert await asyncio.gather(*others) == [0, 0, 0]
-    assert scene.insert.entered.empty()
-
-
 async def ten_together(scene: Scene) -> None:
     """Ten requests share an insert, and do not come again."""
     first = await scene.ask("Z-1")

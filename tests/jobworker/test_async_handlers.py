@@ -148,21 +148,7 @@ def test_an_error_is_tried_again_and_then_given_up(room: Rooms, sim: Sim) -> Non
 
 
 def test_one_that_takes_too_long_is_cancelled_and_tried_again(room: Rooms, sim: Sim) -> None:
-    model, user = Model(), sim.add_user("花子")
-    bot = Bot()
-    bot.default(limit=0.2)(model.handler)
-    desk = room(bot, tries=2)
-    desk.says(user, "?")
-    eventually(lambda: desk.desk.watch_async(60.0) and len(model.cancelled) == 2)
-    desk.until_decided()
-    (letter,) = desk.letters()
-    assert explained(letter) == "handler: did not return"
-    assert "await self._answers.wait()" in letter["traceback"]
-    eventually(lambda: outcomes(desk) == ["timeout", "timeout", "recorded"])
-
-
-def test_one_that_takes_too_long_in_the_only_place_stops_nobody(room: Rooms, sim: Sim) -> None:
-    """Its cancellation takes a moment: it does not hang yet."""
+    """In the only place: its cancellation takes a moment, and it does not hang yet."""
     model, user = Model(), sim.add_user("花子")
     bot = Bot()
     bot.default(limit=0.05)(model.handler)
@@ -170,6 +156,11 @@ def test_one_that_takes_too_long_in_the_only_place_stops_nobody(room: Rooms, sim
     desk.says(user, "?")
     eventually(lambda: not desk.desk.watch_async(60.0) or len(model.cancelled) == 10)
     assert len(model.cancelled) == 10
+    desk.until_decided()
+    (letter,) = desk.letters()
+    assert explained(letter) == "handler: did not return"
+    assert "await self._answers.wait()" in letter["traceback"]
+    eventually(lambda: outcomes(desk) == ["timeout"] * 10 + ["recorded"])
 
 
 def test_an_exit_in_a_task_of_a_handler_is_its_error(room: Rooms, sim: Sim) -> None:
@@ -387,37 +378,20 @@ def test_the_button_and_the_animation_come_as_for_a_plain_handler(room: Rooms, s
     assert ANSWER not in texts(sim, user)
 
 
-def test_a_stop_waits_for_those_that_run(room: Rooms, sim: Sim) -> None:
-    model, users = Model(), [sim.add_user(f"客{n}") for n in range(30)]
-    desk = room(a_bot(model.handler))
-    for user in users:
-        desk.says(user, "?")
-    eventually(lambda: len(model.waiting) == 30)
-    desk.pool.close()
-    late = sim.add_user("遅い人")
-    desk.says(late, "?")
-    threading.Timer(0.2, model.answers).start()
-    assert desk.desk.await_handlers(time.monotonic() + 30) == []
-    eventually(lambda: desk.unfinished == 1)
-    eventually(lambda: all(texts(sim, user) == [ANSWER] for user in users))
-    desk.pool.mailboxes.lines.is_closed = False
-    desk.pool.obey(NO_PAUSES)
-    desk.until_quiet()
-    assert texts(sim, late) == [ANSWER]
-
-
-def test_a_stop_begins_none_of_those_in_line(room: Rooms, sim: Sim) -> None:
-    model, users = Model(), [sim.add_user(f"客{n}") for n in range(5)]
+def test_a_stop_waits_for_those_that_run_and_begins_none(room: Rooms, sim: Sim) -> None:
+    model, users = Model(), [sim.add_user(f"客{n}") for n in range(6)]
     desk = room(a_bot(model.handler), most_async=2)
-    for user in users:
+    for user in users[:5]:
         desk.says(user, "?")
     until_waiting(desk, 5)
     eventually(lambda: len(model.waiting) == 2)
     desk.pool.close()
+    desk.says(users[5], "?")
     threading.Timer(0.2, model.answers).start()
     assert desk.desk.await_handlers(time.monotonic() + 30) == []
     eventually(lambda: sum(texts(sim, user) == [ANSWER] for user in users) == 2)
-    assert [len(texts(sim, user)) for user in users].count(0) == 3
+    assert [len(texts(sim, user)) for user in users].count(0) == 4
+    assert desk.letters() == []
 
 
 def test_at_its_deadline_a_stop_names_what_still_runs(room: Rooms, sim: Sim) -> None:

@@ -143,19 +143,6 @@ def test_a_failure_that_passes_is_tried_as_long_after_others_and_in_a_condition_
     assert explained(desk.letters()[1]) == "handler: ContentNotReady"
 
 
-def test_a_condition_that_does_not_return_is_abandoned(room: Rooms, sim: Sim) -> None:
-    bot, reached, end = Bot(), threading.Event(), threading.Event()
-    bot.add(MessageEvent, when=lambda event, talk: reached.set() or end.wait(30))(says_sorry)
-    desk = room(bot, tries=1)
-    desk.says(sim.add_user("花子"), "?")
-    eventually(reached.is_set)
-    assert abandon(desk) == 1
-    desk.until_quiet()
-    end.set()
-    eventually(lambda: not desk.pool.threads.abandoned())
-    assert [explained(letter) for letter in desk.letters()] == ["handler: did not return"]
-
-
 # Given up.
 
 
@@ -187,9 +174,16 @@ def test_its_own_failure_changes_nothing(room: Rooms, sim: Sim, how: str) -> Non
     assert desk.conversation(user.user_id)["data"] == {}
 
 
-def test_it_also_runs_for_a_handler_that_never_returned(room: Rooms, sim: Sim) -> None:
+@pytest.mark.parametrize("what", ["handler", "condition"])
+def test_it_also_runs_for_what_never_returned(room: Rooms, sim: Sim, what: str) -> None:
     user, reached, end = sim.add_user("花子"), threading.Event(), threading.Event()
-    bot = a_bot(lambda event, talk: (reached.set(), end.wait(30)))
+
+    def hangs(event: Any, talk: Talk) -> Any:
+        return reached.set() or end.wait(30)
+
+    bot = a_bot(hangs if what == "handler" else says_sorry)
+    if what == "condition":
+        bot.add(MessageEvent, when=hangs)(says_sorry)
     bot.failed(says_sorry)
     desk = room(bot, tries=1)
     desk.says(user, "?")

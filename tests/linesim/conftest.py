@@ -11,6 +11,7 @@ import pytest
 import requests
 
 import linesim
+from linesim.model.world import User
 
 Event = dict[str, Any]
 
@@ -88,6 +89,16 @@ def sim(bot: BotServer, clock: linesim.HandClock) -> Iterator[linesim.Sim]:
     """On a hand-moved clock, so that no rule of time depends on how fast the machine is."""
     with linesim.running(webhook_url=bot.url, clock=clock) as sim:
         yield sim
+
+
+@pytest.fixture
+def taro(sim: linesim.Sim) -> User:
+    return sim.add_user("太郎")
+
+
+@pytest.fixture
+def hanako(sim: linesim.Sim) -> User:
+    return sim.add_user("花子")
 
 
 class Line:

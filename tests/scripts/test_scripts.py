@@ -21,7 +21,7 @@ ASKED_FOR = ("pyproject.toml", "requirements/run.txt", "requirements/demo.txt")
 PYTHON = """#!/bin/bash
 echo "$@" >>"$CALLS"
 case "$*" in
-  *ensurepip*) [[ -z ${WITHOUT_VENV:-} ]] ;;
+  *ensurepip*) ;;
   "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
   *pip*) [[ -z ${INTERRUPTED:-} ]] ;;
   -) [[ -z ${WITHOUT_MONGOD:-} ]] || { echo "no mongod for this system: get one" >&2; exit 1; } ;;
@@ -32,7 +32,7 @@ esac
 class Checkout:
     """A copy of the scripts with a PATH that has only their requirements."""
 
-    def __init__(self, folder: Path, *, python: bool = True) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder / "checkout"
         self.venv = self.folder / ".venv"
         self._bin = folder / "bin"
@@ -44,15 +44,12 @@ class Checkout:
         self._bin.mkdir()
         for tool in TOOLS:
             (self._bin / tool).symlink_to(shutil.which(tool) or pytest.fail(f"no {tool} here"))
-        if python:
-            (self._bin / "python3").write_text(PYTHON)
-            (self._bin / "python3").chmod(0o755)
+        (self._bin / "python3").write_text(PYTHON)
+        (self._bin / "python3").chmod(0o755)
 
-    def run(
-        self, *arguments: str, script: str = "demo", **environ: str
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [self.folder / "scripts" / script, *arguments],
+            [self.folder / "scripts" / "demo", *arguments],
             env={"PATH": str(self._bin), "CALLS": str(self._calls)} | environ,
             cwd="/",
             capture_output=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import Any
@@ -137,6 +138,7 @@ def test_messages_are_gathered_while_the_filter_holds() -> None:
         (lambda bot: bot.add(PostbackEvent, postback=""), "postback= takes pairs"),
         (lambda bot: bot.add(MessageEvent, text=re.compile(b"a")), "text= takes a text"),
         (lambda bot: bot.add(MessageEvent, when=True), "is a function, not True"),
+        (lambda bot: bot.add(MessageEvent, when=asyncio.sleep), "when= takes a plain function"),
         (lambda bot: bot.add(MessageEvent, when=lambda event: True), "does not take .event, talk"),
         (lambda bot: bot.add(MessageEvent, tries=0), "tries= takes a whole number, 1 to 100"),
         (lambda bot: bot.add(MessageEvent, backoff=[1, 0]), "backoff= takes seconds above 0"),

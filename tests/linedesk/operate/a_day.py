@@ -11,6 +11,7 @@ from pymongo.database import Database
 
 from linedesk.store.records.effects import place_of
 from linedesk.store.records.waits import Why, reason
+from tests.linedesk.operate.hand import a_call, a_dispatcher, a_row, a_run, an_event
 from tests.rows import put_rows
 
 USER, OTHER, GROUP = (f"{letter}{'0123456789abcdef' * 2}" for letter in "URC")
@@ -39,21 +40,15 @@ def desk_row(**more: Any) -> dict[str, Any]:
 
 def dispatcher_row(**more: Any) -> dict[str, Any]:
     waiting = {"channel": "main", "key": USER, "documents": 4, "held": 2, "eventId": EVENT}
-    return {
-        **process("dispatcher", 815),
+    return process("dispatcher", 815) | {
         "words": "epoch 7 · 12.1 events/s · 3 of 20 threads busy · 14 in hand",
         "epoch": 7,
         "feed": "changestream",
         "figures": {
-            "leading": 1,
+            **a_dispatcher()["figures"],
             "inHandDocuments": 14,
             "heldDocuments": 2,
-            "heldKeys": 1,
             "waitingKeys": {"held": 1, "paused": 0, "again": 1, "save": 0},
-            "threads": 20,
-            "busyThreads": 3,
-            "abandonedThreads": 0,
-            "lagDocuments": 2,
             "lagSeconds": 0.004,
             "queueDocuments": 18,
             "oldestUnfinishedSeconds": 74.2,
@@ -62,14 +57,11 @@ def dispatcher_row(**more: Any) -> dict[str, Any]:
             "oplogLeftSeconds": 96000,
             "deadLettersKept": 3,
             "deadLettersOpen": 3,
-            "outboxEffects": 5,
             "gateUse": {"api": 0.62, "data": 0.04},
             "gateWaiting": {"api": 3, "data": 0},
             "gateClassWaiting": {"api": {"live": 2, "chat": 1, "other": 0, "idle": 0}},
             "gateClassLongestSeconds": {"api": {"live": 0.3, "chat": 1.8, "other": 0, "idle": 0}},
             "countedTodayMessages": 104,
-            "breakerOpen": {"api": 0, "data": 0},
-            "tokenRefused": 0,
             "quotaMessages": 5000,
             "quotaUsedMessages": 1312,
         },
@@ -108,17 +100,9 @@ def dispatcher_row(**more: Any) -> dict[str, Any]:
     }
 
 
-def process(role: str, pid: int) -> dict[str, Any]:
-    return {
-        "_id": f"{role}/bot1/{pid}",
-        "role": role,
-        "host": "bot1",
-        "pid": pid,
-        "version": "0.1.0",
-        "startedAt": moment(86_400),
-        "at": moment(0.3),
-        "state": "working",
-    }
+def process(role: str, pid: int, **more: Any) -> dict[str, Any]:
+    now = datetime.now(UTC)
+    return a_row(role, pid, silent=0.3, now=now, startedAt=moment(86_400), host="bot1", **more)
 
 
 def doing(name: str, what: str, seconds: float, key: str) -> dict[str, Any]:
@@ -141,37 +125,9 @@ def fill(database: Database[Any], *, hours: float = 6) -> None:
     database.deadletters.insert_many(letters())
     database.recvq.insert_one(document())
     database.conversations.insert_one(conversation())
-    put_rows(
-        database.jobs,
-        {
-            "at": moment(39),
-            "ms": 12.4,
-            "eventId": EVENT,
-            "channel": "main",
-            "key": USER,
-            "type": "message",
-            "waitedMs": 2.9,
-            "attempt": 1,
-            "outcome": "failed",
-            "effects": 0,
-            "error": "KeyError",
-            "thread": "worker-03",
-        },
-        {
-            "at": moment(30),
-            "ms": 18.0,
-            "eventId": EVENT,
-            "channel": "main",
-            "key": USER,
-            "type": "message",
-            "waitedMs": 9002,
-            "attempt": 2,
-            "outcome": "recorded",
-            "effects": 1,
-            "error": None,
-            "thread": "worker-07",
-        },
-    )
+    run = {"key": USER, "at": moment(39), "outcome": "failed", "effects": 0, "error": "KeyError"}
+    again = {"key": USER, "at": moment(30), "attempt": 2, "waitedMs": 9002.0, "thread": "worker-07"}
+    put_rows(database.jobs, a_run(EVENT, **run), a_run(EVENT, **again))
 
 
 def history(hours: float) -> list[dict[str, Any]]:
@@ -208,14 +164,9 @@ def calls() -> list[dict[str, Any]]:
     statuses = [200, 200, 429, 200, 500, 200, None, 200, 409, 200]
     return [
         {
-            "at": moment(30 - 3 * n),
-            "ms": 80.0 + n,
-            "method": "POST",
+            **a_call(EVENT, at=moment(30 - 3 * n), ms=80.0 + n, status=status, key=USER),
             "endpoint": "/v2/bot/message/reply" if n % 3 else "/v2/bot/message/push",
-            "status": status,
             "requestId": f"6f2a1c0e-0000-4000-8000-00000000000{n}" if status else None,
-            "eventId": EVENT,
-            "key": USER,
             "attempt": 1 + (n == 3),
             "class": "live" if n % 3 else "chat",
             "waitedMs": 40.0 * n,
@@ -248,22 +199,8 @@ def letters() -> list[dict[str, Any]]:
 
 
 def document() -> dict[str, Any]:
-    source = {"type": "user", "userId": USER}
     message = {"type": "text", "id": "468789577898262530", "text": SECRET_TEXT}
-    return {
-        "_id": ObjectId(),
-        "eventId": EVENT,
-        "channel": "main",
-        "key": USER,
-        "acceptTime": moment(40),
-        "event": {
-            "type": "message",
-            "mode": "active",
-            "webhookEventId": EVENT,
-            "source": source,
-            "message": message,
-        },
-    }
+    return an_event(EVENT, key=USER, at=moment(40), mode="active", message=message)
 
 
 def conversation() -> dict[str, Any]:

@@ -79,9 +79,7 @@ def test_of_two_dispatchers_the_one_that_leads_is_told() -> None:
     assert seen.queue.documents == 7
     assert [one.state for one in seen.processes] == ["working", "working", "standby"]
     assert problems_of(seen) == []
-
-
-def test_the_later_term_counts_where_two_say_that_they_lead() -> None:
+    # Where two say that they lead, the later term counts.
     frozen = a_dispatcher(9, figures={"queueDocuments": 99}, epoch=6)
     assert overview(frozen, a_dispatcher()).queue.documents == 7
 

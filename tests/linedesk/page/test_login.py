@@ -7,12 +7,10 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import requests
-from pymongo.database import Database
 
 from linedesk.page.auth import (
     MOST_WAITING,
@@ -20,20 +18,13 @@ from linedesk.page.auth import (
     TooManyGuesses,
 )
 from linedesk.page.gatekeeping import Console
-from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import USER
 from tests.linedesk.operate.serving import served
+from tests.linedesk.page.test_web import PASSWORD, TOKEN, Rows
+from tests.linedesk.page.test_web import full as full
 
-PASSWORD, TOKEN = "correct-horse-battery", "token-for-scripts-1"
 RIGHT = ("hanako", PASSWORD)
 ADDRESS = "192.0.2.1"
-Rows = Database[dict[str, Any]]
-
-
-@pytest.fixture
-def full(database: Rows) -> Rows:
-    a_day.fill(database, hours=0.1)
-    return database
 
 
 @pytest.fixture

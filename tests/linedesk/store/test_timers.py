@@ -4,8 +4,7 @@ repeating timer, with clock changes and skipped days.
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta
-from itertools import pairwise
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -132,48 +131,7 @@ def test_it_fires_once_a_day_however_the_clocks_are_set(
     assert rings(at, tz, utc(moment), len(seen)) == seen
 
 
-dailies = st.builds(
-    lambda hour, minute, tz: Recurrence.parse(f"{hour}:{minute:02}", tz),
-    st.integers(0, 23),
-    st.integers(0, 59),
-    st.sampled_from(ZONES),
-)
 moments = st.datetimes(datetime(2005, 1, 1), datetime(2060, 1, 1), timezones=st.just(UTC))
-
-
-@given(dailies, moments, st.floats(0, 1))
-def test_the_next_time_is_later_and_there_is_none_in_between(
-    daily: Recurrence, moment: datetime, share: float
-) -> None:
-    following = daily.after(moment)
-    assert following > moment
-    between = moment + (following - moment) * share
-    assert daily.after(min(between, following - timedelta(microseconds=1))) == following
-
-
-LAST_BEFORE_SAMOAS_LEAP = date(2011, 12, 29)
-
-
-def day_of(daily: Recurrence, ring: datetime) -> date:
-    """The day of a firing: the day before, if its time was skipped over midnight."""
-    return ring.date() - timedelta(days=ring.time() < time.fromisoformat(daily.at))
-
-
-@given(dailies, moments)
-def test_each_day_has_one_time_or_one_as_long_after_midnight(
-    daily: Recurrence, moment: datetime
-) -> None:
-    seen = [daily.after(moment)]
-    while len(seen) < 5:
-        seen.append(daily.after(seen[-1]))
-    here, at = [one.astimezone(daily.zone) for one in seen], time.fromisoformat(daily.at)
-    for ring in here:
-        skipped = ring.replace(hour=at.hour, minute=at.minute, fold=0)
-        exists = skipped.astimezone(UTC).astimezone(daily.zone).time() == at
-        # Of a repeated time it is the first; a skipped one may be a day's last.
-        assert (ring.time() == at and ring.fold == 0) or not exists or ring.hour == 0
-    for one, other in pairwise(day_of(daily, ring) for ring in here):
-        assert other - one == timedelta(days=1) or one == LAST_BEFORE_SAMOAS_LEAP
 
 
 @pytest.mark.parametrize(
@@ -305,6 +263,7 @@ def test_days_and_cron_lines_fire_as_the_same_rule_of_dateutil(
         forms[f"毎月{whole} {hour}:10"] = once
     words = "".join(WEEKDAYS[one] for one in sorted(days))
     forms[f"{words} {hour}:50"] = by_day.replace("10,50", "50")
+    forms[f"{hour}:10"] = f"FREQ=DAILY;BYHOUR={hour};BYMINUTE=10;BYSECOND=0"
     for form, rule in forms.items():
         one, seen, at = Recurrence.parse(form, tz), list[datetime](), moment
         while len(seen) < 4:

@@ -157,7 +157,7 @@ def test_a_mention_goes_to_groups_only_and_into_no_f_string() -> None:
 def test_an_edit_reaches_a_gathered_message_before_its_handler_and_later_is_an_event() -> None:
     bot = Bot()
 
-    @bot.add(MessageEvent, message=TextMessageContent, gather=5.0)
+    @bot.add(MessageEvent, message=TextMessageContent, gather=5.0, most=3)
     def together(events: list[MessageEvent], talk: Talk) -> None:
         talk.reply("、".join(event.message.text for event in events))
 
@@ -167,12 +167,19 @@ def test_an_edit_reaches_a_gathered_message_before_its_handler_and_later_is_an_e
 
     test = BotTest(bot)
     test.says("U1", "一", group="C1")
+    assert test.advance(4).sent == ()
     test.says("U1", "二", group="C1")
+    assert test.advance(4.9).sent == ()
     assert test.edits("U1", "三", group="C1").replies == ["一、三"]
     assert test.advance(60).sent == ()
     assert test.edits("U1", "四", group="C1").replies == ["訂正：四"]
+    # As many as may be together wait no more, and those of another person come apart.
+    assert [test.says("U1", text).replies for text in "一二三"] == [[], [], ["一、二、三"]]
+    test.says("U1", "一", group="C1")
+    assert test.says("U2", "二", group="C1").replies == ["一"]
+    assert test.advance(5).replies == ["二"]
     with pytest.raises(ValueError, match="no text"):
-        test.edits("U2", "五", group="C1")
+        test.edits("U3", "五", group="C1")
 
 
 # What a handler returns.
@@ -208,26 +215,11 @@ def test_an_async_handler_is_awaited_on_one_loop() -> None:
     test = BotTest(bot)
     assert test.image("U1", b"12345").texts == ["5"]
     assert test.state("U1") == "asked"
+    with pytest.raises(BotError, match="not a photo"):
+        test.says("U1", "やあ")
     test.fails()
     assert test.image("U1", b"1").texts == ["申し訳ありません"]
     test.takes(121)
     with pytest.raises(KitError, match="limit=121"):
         test.says("U1", "やあ")
     assert loops[0] is loops[1]
-
-
-def test_an_error_of_an_async_handler_fails_the_test() -> None:
-    async def answer(event: Any, talk: Talk) -> None:
-        await asyncio.sleep(0)
-        raise KeyError("a")
-
-    with pytest.raises(KeyError):
-        bot_that(answer).says("U1", "やあ")
-
-
-def test_a_condition_is_no_async_function() -> None:
-    async def condition(event: Any, talk: Talk) -> bool:
-        return True
-
-    with pytest.raises(BotError, match="when= takes a plain function"):
-        Bot().add(MessageEvent, when=condition)

@@ -10,9 +10,7 @@ from linebot.v3.messaging import (
     Configuration,
     MessagingApi,
     MessagingApiBlob,
-    MulticastRequest,
     PushMessageRequest,
-    ReplyMessageRequest,
     ShowLoadingAnimationRequest,
     TextMessage,
 )
@@ -42,26 +40,8 @@ def blob(client):
     return MessagingApiBlob(client)
 
 
-@pytest.fixture
-def taro(sim):
-    return sim.add_user("太郎")
-
-
 def text(value="はい"):
     return [TextMessage(text=value)]
-
-
-def test_reply_push_and_multicast(sim, api, taro):
-    token = sim.say(taro, "やあ").events[0]["replyToken"]
-    replied = api.reply_message(ReplyMessageRequest(replyToken=token, messages=text("1")))
-    pushed = api.push_message(PushMessageRequest(to=taro.user_id, messages=text("2😀")))
-    api.multicast(MulticastRequest(to=[taro.user_id], messages=text("3")))
-    assert replied.sent_messages[0].id != pushed.sent_messages[0].id
-    assert [(each.text, each.via) for each in sim.answers(taro)] == [
-        ("1", "reply"),
-        ("2😀", "push"),
-        ("3", "multicast"),
-    ]
 
 
 def test_profiles(sim, api, taro):

@@ -7,17 +7,10 @@ from linebot.v3 import messaging
 
 from linesim.model.deliveries import sign
 from tests.line_openapi import check_answer
+from tests.linesim.http.test_sdk import api as api
+from tests.linesim.http.test_sdk import client as client
 
 TEST = "/v2/bot/channel/webhook/test"
-
-
-@pytest.fixture
-def api(sim):
-    configuration = messaging.Configuration(host=sim.url, access_token=sim.token)
-    configuration.retries = False
-    with messaging.ApiClient(configuration) as client:
-        yield messaging.MessagingApi(client)
-    client.rest_client.pool_manager.clear()
 
 
 def test_it_is_returned_with_the_switch_of_the_console_and_can_be_set(sim, bot, api):

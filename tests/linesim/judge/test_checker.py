@@ -14,11 +14,6 @@ KEY = "123e4567-e89b-12d3-a456-426614174000"
 
 
 @pytest.fixture
-def taro(sim):
-    return sim.add_user("太郎")
-
-
-@pytest.fixture
 def elsewhere(sim):
     """A client with its own connection, like another process."""
     line = Line(sim)

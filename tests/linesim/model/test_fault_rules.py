@@ -24,16 +24,6 @@ STATUSES = {
 LINES_OWN = tuple(name for name in STATUSES if name not in ("html_error", "garbage_error"))
 
 
-@pytest.fixture
-def taro(sim):
-    return sim.add_user("太郎")
-
-
-@pytest.fixture
-def hanako(sim):
-    return sim.add_user("花子")
-
-
 def statuses(line, user, times):
     return [line.push(user.user_id).status_code for _ in range(times)]
 

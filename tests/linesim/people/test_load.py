@@ -1,14 +1,10 @@
 """The load: its users and times, redeliveries, and its end."""
 
-import queue
-import threading
 from collections import defaultdict
 
 import pytest
 
-import linesim
-from linesim import Close, Load, Rule, check
-from linesim.model import faults
+from linesim import Load
 from linesim.model.errors import NotPossible
 from linesim.people import load
 from tests.waiting import eventually
@@ -59,49 +55,3 @@ def test_a_dead_threads_error_is_raised_and_ends_the_others(sim, bot, users):
     eventually(lambda: made.ended)
     with pytest.raises(NotPossible):
         made.join(0)
-
-
-def test_a_good_bot_is_found_good_amid_everything(sim, bot, line):
-    events, seen = queue.SimpleQueue(), set()
-    lock = threading.Lock()
-
-    def store(received):
-        with lock:
-            for event in received.events:
-                if event["webhookEventId"] not in seen:
-                    seen.add(event["webhookEventId"])
-                    events.put(event)
-
-    def answer():
-        while event := events.get():
-            text = event["message"]["text"]
-            for _ in range(50):
-                try:
-                    answer = line.reply(event["replyToken"], text)
-                except OSError:
-                    continue
-                if answer.status_code in (200, 400):
-                    break
-
-    bot.store = store
-    worker = threading.Thread(target=answer)
-    worker.start()
-    users = [sim.add_user(f"客{number}") for number in range(5)]
-    sim.unruly(redeliver=0.3, double=0.3, shuffle=0.1, delay=(0.3, 0.02), seed=1)
-    sim.misbehave(
-        Rule(probability=0.1, outcome=faults.server_error()),
-        Rule(probability=0.1, outcome=faults.server_error(), accept=True),
-        Rule(probability=0.1, outcome=Close()),
-        Rule(probability=0.1, outcome=Close(), accept=True),
-        Rule(probability=0.1, outcome=linesim.Late(0.02)),
-        seed=1,
-    )
-    run(Load(sim, users, total=100, concurrency=5, first_pause_seconds=0.01))
-    sim.behave()
-    assert sim.settle()
-    events.put(None)
-    worker.join(30)
-    report = check(sim)
-    assert report.problems() == []
-    assert (report.events_sent, report.answered_once) == (100, 100)
-    assert report.used_tokens > 0

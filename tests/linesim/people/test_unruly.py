@@ -8,22 +8,9 @@ import linesim
 
 
 @pytest.fixture
-def options():
-    """The options of a test's simulator, except the ones that it sets itself."""
-    return {}
-
-
-@pytest.fixture
-def sim(bot, clock, options):
-    with linesim.running(
-        webhook_url=bot.url, clock=clock, **{"redelivered_seconds": 0.01, **options}
-    ) as sim:
+def sim(bot, clock):
+    with linesim.running(webhook_url=bot.url, clock=clock, redelivered_seconds=0.01) as sim:
         yield sim
-
-
-@pytest.fixture
-def taro(sim):
-    return sim.add_user("太郎")
 
 
 def redelivery(received):
@@ -40,6 +27,7 @@ def test_a_webhook_comes_again_whatever_was_answered(sim, bot, taro, status):
     assert (redelivery(first), redelivery(again)) == (False, True)
     assert again.events == [{**first.events[0], "deliveryContext": {"isRedelivery": True}}]
     assert [each.status for each in sim.deliveries] == [status, status]
+    assert len(sim.chat(taro)) == 1
 
 
 def test_a_doubled_webhook_is_the_same_body_and_does_not_say_so(sim, bot, taro):

@@ -30,16 +30,6 @@ from tests.line_openapi import check_webhook
 
 
 @pytest.fixture
-def taro(sim):
-    return sim.add_user("太郎")
-
-
-@pytest.fixture
-def hanako(sim):
-    return sim.add_user("花子")
-
-
-@pytest.fixture
 def group(sim, taro):
     return sim.add_group("家族", [taro])
 
@@ -132,22 +122,6 @@ def test_an_unsend_names_the_message_and_takes_its_content(sim, bot, line, taro)
     assert sim.chat(taro)[0].unsent
     with pytest.raises(UnknownChat):
         sim.unsend(taro, message_id)
-
-
-def test_the_connectivity_check_is_signed_and_empty(sim, bot):
-    assert sim.deliver().status == 200
-    assert parsed(sim, bot.last) == []
-    assert json.loads(bot.last.body) == {"destination": sim.bot_user_id, "events": []}
-
-
-def test_a_redelivery_repeats_the_event_and_says_so(sim, bot, taro):
-    delivery = sim.say(taro, "やあ")
-    sim.redeliver(delivery)
-    first, again = bot.received[0].events[0], bot.received[1].events[0]
-    parsed(sim, bot.last)
-    assert again == {**first, "deliveryContext": {"isRedelivery": True}}
-    assert first["deliveryContext"] == {"isRedelivery": False}
-    assert len(sim.chat(taro)) == 1
 
 
 def test_a_bot_server_that_hangs_up_or_is_not_there(sim, bot, taro):
