@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import time
-from asyncio import CancelledError
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -450,7 +449,7 @@ class Turn:
             decided = step(case)
         except Abandoned:
             raise
-        except (Exception, SystemExit, CancelledError) as error:
+        except BaseException as error:
             if isinstance(error, NOT_ITS_FAULT) and not (memo.call and memo.call.has_sent):
                 raise
             # If SystemExit ended the thread, the key would be left behind silently.

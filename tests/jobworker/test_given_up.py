@@ -57,6 +57,7 @@ def says_sorry(event: Any, talk: Talk) -> None:
     [
         ([ConnectionError()], 6, "ConnectionError"),
         ([Retry(after=0)], 6, "Retry"),
+        ([KeyboardInterrupt()], 6, "KeyboardInterrupt"),
         ([KeyError("a")], 3, "KeyError"),
         ([BotError("six", reason="too many messages")], 3, "BotError: too many messages"),
         ([ConnectionError(), TypeError(), ConnectionError(), TypeError()], 5, "TypeError"),
