@@ -68,11 +68,15 @@ class Failure:
         self, *, failures: int, tries: int, first_at: datetime, limits: RetryLimits = LIMITS
     ) -> bool:
         """Whether the handler is given up after so many failed tries."""
-        most = min(tries, limits.quick_tries) if self.comes_again else tries
+        most = self.most(tries, limits)
         if self.lasting or (failures >= most and not self.passing):
             return True
         most_seconds = limits.passing_seconds if self.passing else limits.trying_seconds
         return datetime.now(UTC) - first_at > timedelta(seconds=most_seconds)
+
+    def most(self, tries: int, limits: RetryLimits = LIMITS) -> int:
+        """How many of a handler's tries its error gets."""
+        return min(tries, limits.quick_tries) if self.comes_again else tries
 
     def pause_seconds(
         self, *, failures: int, backoff: Sequence[float] = (), limits: RetryLimits = LIMITS

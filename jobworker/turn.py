@@ -234,7 +234,8 @@ class Turns:
             *(name, memo.failures, pause, what, place),
             extra={"below": failure.traceback},
         )
-        return Wait.because(Why.HANDLER_FAILED, pause, failures=memo.failures)
+        most = failure.most(tries, limits)
+        return Wait.because(Why.HANDLER_FAILED, pause, failures=memo.failures, tries=most)
 
     def asks_failed(self, job: Job) -> bool:
         """Whether the bot has `@bot.failed`, and it may get the event: no replay, and no timer

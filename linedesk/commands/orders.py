@@ -238,9 +238,10 @@ def _timer(name: str, when: str, tz: str) -> dict[str, Any]:
         rule = Recurrence.parse("0:00" if moment else when, tz, now=datetime.now(UTC))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    if moment is not None:
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=rule.zone)
-    elif rule.after(datetime.now(UTC)) is None:
+    now = datetime.now(UTC)
+    if moment is not None and moment.tzinfo is None:
+        moment = moment.replace(tzinfo=rule.zone)
+    if rule.after(now) is None if moment is None else moment <= now:
         raise click.UsageError(f"no time that comes: {when!r}")
     return {"runAt": moment, "every": None if moment else rule.as_document(), "data": {}}
 

@@ -172,7 +172,9 @@ def _try(one: Mapping[str, Any], seen: Overview) -> str:
     """The number of the handler's try and its age; empty before the first one."""
     if not one.get("try"):
         return ""
-    most, since = seen.threads.handler_tries, one.get("trySince")
+    why, since = one.get("why"), one.get("trySince")
+    most = why.get("tries") if isinstance(why, Mapping) else None
+    most = most or seen.threads.handler_tries
     # Runs that were lost with their worker are counted and cost no try.
     is_within = most and one["try"] <= most
     told = _("try {number} of {most:.0f}") if is_within else _("try {number}")

@@ -18,6 +18,7 @@ from linedesk.store.control import Scope
 from tests.acceptance.conftest import House
 from tests.fork_server import Written, nursery
 from tests.listener import Manager
+from tests.scripts.test_create_collection import mongosh as mongosh
 from tests.scripts.test_inspect_js import SCRIPT, ask
 from tests.waiting import eventually
 
@@ -44,8 +45,15 @@ Numbers = dict[str, dict[str, float]]
 class Views:
     """All sources of numbers of one installation; each is read again for every answer."""
 
-    def __init__(self, house: House, ports: dict[str, int], managers: dict[str, Manager]) -> None:
+    def __init__(
+        self,
+        house: House,
+        mongosh: list[str],
+        ports: dict[str, int],
+        managers: dict[str, Manager],
+    ) -> None:
         self._house = house
+        self._mongosh = mongosh
         self._ports = ports
         self._managers = managers
         self._words: dict[str, str] = {}
@@ -76,7 +84,8 @@ class Views:
     def mongo_shell(self) -> Numbers:
         """scripts/inspect.js in the mongo shell."""
         code = f"load({str(SCRIPT)!r}); print(EJSON.stringify(linedesk.status().processes));"
-        rows = json.loads(ask(self._house.settings["MONGODB_URI"], self._house.database, code))
+        uri = self._house.settings["MONGODB_URI"]
+        rows = json.loads(ask(self._mongosh, uri, self._house.database, code))
         return {row["role"]: row["figures"] for row in rows}
 
     def said(self) -> dict[str, str]:
@@ -111,7 +120,7 @@ def value(told: Numbers, role: str, figure: str) -> float:
 
 
 @pytest.fixture
-def views(house: House) -> Iterator[Views]:
+def views(house: House, mongosh: list[str]) -> Iterator[Views]:
     managers = {role: Manager(f"@linedesk-{uuid.uuid4().hex}") for role in STANDING}
     ports = {role: free_port() for role in STANDING}
     told: dict[str, dict[str, str]] = {
@@ -123,7 +132,7 @@ def views(house: House) -> Iterator[Views]:
     }
     house.start_frontdesk(**told["frontdesk"])
     house.start_dispatcher(**told["dispatcher"])
-    views = Views(house, ports, managers)
+    views = Views(house, mongosh, ports, managers)
     environ = {**os.environ, **house.settings, "CONSOLE_PORT": views.console.rpartition(":")[2]}
     with Written() as log:
         console = nursery.start("linedesk", "console", env=environ, stdout=log.fd, stderr=log.fd)

@@ -27,7 +27,7 @@ class Why(StrEnum):
     FETCHING_PROFILE = "fetching_profile"
     GATHERING = "gathering"
     HANDLER_FAILED = "handler_failed"
-    """With `failures`, the number of failed tries."""
+    """With `failures`, the number of failed tries, and `tries`, that of all."""
     HANDLER_RUNS = "handler_runs"
     """Of an async handler; the console says it of an event on a thread, too."""
     LEASE_NOT_FRESH = "lease_not_fresh"

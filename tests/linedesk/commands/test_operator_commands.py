@@ -322,7 +322,7 @@ def test_timers_set_orders_one_and_says_what_is_wrong(
     assert "ordered" in run(*to_all, "月 12:00", "--why", "new", code=1).output
     order = database.control.find_one({"_id": "timers/news"})
     assert order["timer"]["every"] == {"at": "月 12:00", "tz": "Asia/Tokyo"}
-    run(*to_all, "2027-01-03T18:00", code=1)
+    run(*to_all, "2099-01-03T18:00", code=1)
     order = database.control.find_one({"_id": "timers/news"})
     assert order["timer"]["runAt"].astimezone(UTC).hour == 9
     acts = [(row["act"], row["on"].split(" ", 1)) for row in database.audit.find()]
@@ -330,4 +330,5 @@ def test_timers_set_orders_one_and_says_what_is_wrong(
     assert "valid are" in run(*to_all, "someday", code=2).output
     assert "no time that comes" in run(*to_all, "7:30 until 2020-01-01", code=2).output
     assert "no '/'" in run("timers", "set", "a/b", *to_all[3:], "7:30", code=2).output
+    assert "no time that comes" in run(*to_all, "2020-01-01T09:00", code=2).output
     assert "--all-friends" in run("timers", "set", "news", "--at", "7:30", code=2).output
