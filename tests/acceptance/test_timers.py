@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from click.testing import CliRunner
@@ -75,7 +75,7 @@ def test_friends_get_timers_by_command_and_by_the_bot_once_though_a_dispatcher_i
     second = house.start_dispatcher(BOT="acceptance_bots:herald")
     sim.wait_for(lambda: all(len(sim.answers(user)) == 2 for user in users[:2]))
 
-    moment = datetime.now(UTC).isoformat()
+    moment = (datetime.now(UTC) + timedelta(seconds=5)).isoformat()
     ordered = ("timers", "set", "news", "--all-friends", "--at", moment)
     ran = CliRunner().invoke(linedesk, ordered, env=house.settings)
     assert (ran.exit_code, "2 conversations" in ran.output) == (0, True), ran.output
