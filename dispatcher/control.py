@@ -85,8 +85,10 @@ class ControlReader(BackgroundThread):
             for name in set(self._worker.timer_orders.starts()) - self._started:
                 self._control.order_start(name)
                 self._started.add(name)
-            # One batch at a time: pauses are read in between.
-            any(self._set_timers(order) for order in orders.timers)
+            for order in orders.timers:
+                if self._set_timers(order):
+                    # One batch at a time: pauses are read in between.
+                    break
 
     def _is_under_way(self, release: Release) -> bool:
         if release.head == EVENT_ID:

@@ -349,11 +349,10 @@ class Dispatcher:
         self.reader.stop()
         self._worker.stop()
         self.pool.close()
-        self._worker.await_handlers(deadline)
+        self._worker.await_handlers(deadline, self.pool.is_at_work)
         self.pool.stop()
         stuck = self.pool.threads.join(deadline)
-        # Also one that began as the pool was closed.
-        stuck += self._worker.await_handlers(time.monotonic())
+        stuck += self._worker.await_handlers(time.monotonic(), self.pool.is_at_work)
         self.reader.join(CLOSE_SECONDS)
         for component in self._components:
             component.join(CLOSE_SECONDS)

@@ -348,15 +348,17 @@ class BotWorker:
                 one.abandon_if_overdue(limit_seconds, now)
         return has_places
 
-    def await_handlers(self, deadline: float) -> list[str]:
-        """Wait until runs have taken the results of all handlers outside the pool, or until the
-        monotonic deadline; returns the rest. Those in line do not begin any more.
+    def await_handlers(self, deadline: float, is_at_work: Callable[[], bool]) -> list[str]:
+        """Wait until runs have taken the results of all handlers outside the pool, and no run that
+        is at work may begin one, or until the monotonic deadline; returns the rest. Those in line
+        do not begin any more.
         """
         awaited, pause = self._turns.awaited, threading.Event()
         for one in list(awaited):
             if not one.is_begun and one.handling.abandon():
                 awaited.discard(one)
-        while awaited and time.monotonic() < deadline:
+        # In this order: a run notes what it has begun before it ends.
+        while (is_at_work() or awaited) and time.monotonic() < deadline:
             pause.wait(0.02)
         return [f"thread={one.call.thread} event_id={one.talk.event_id}" for one in list(awaited)]
 

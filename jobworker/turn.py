@@ -40,12 +40,7 @@ from jobworker.bot.talk import Talk, TalkContext
 from jobworker.decide import Case, Decided, decide, decide_awaited, decide_given_up, is_awaited
 from jobworker.errors import NOT_ITS_FAULT, GateClosed, LineAway, WorkerAway
 from jobworker.handler_context import Abandoned, HandlerContext
-from jobworker.handler_retry import (
-    Failure,
-    RetryLimits,
-    letters_of,
-    raised,
-)
+from jobworker.handler_retry import Failure, RetryLimits, letters_of, raised
 from jobworker.handler_runner import HandlerRunner
 from jobworker.line.profiles import LaterProfiles, ProfileFetch
 from jobworker.metrics import since_ms
@@ -107,7 +102,6 @@ class Turns:
     """Masks every secret in a text that is stored."""
     awaited: set[Awaited] = field(default_factory=set)
     """The calls of handlers outside the pool whose result no run has taken."""
-
     without_worker: OrderedDict[Job, None] = field(default_factory=OrderedDict)
     """The jobs for which no worker was free, in order."""
 
@@ -174,7 +168,9 @@ class Turns:
             one.talk.read()
             self.runner.begin(rule, event, one)
         except BaseException:
+            # First this: what ends with it does not resume the job.
             one.handling.end()
+            one.at_end.close()
             self.awaited.discard(one)
             job.awaits = False
             raise

@@ -34,7 +34,7 @@ from jobworker.remote.job import (
     read,
     too_much_memory,
 )
-from jobworker.remote.seen import MOST_ASYNC, MOST_WORKER_THREADS, BotVersions, WorkerSeen
+from jobworker.remote.seen import MOST_WORKER_ASYNC, MOST_WORKER_THREADS, BotVersions, WorkerSeen
 from jobworker.remote.values import to_line
 from linedesk.runtime.metrics import COUNTER, GAUGE, Figure
 from linedesk.runtime.status_row import (
@@ -60,7 +60,7 @@ MOST_KEYS = 20_000
 MOST_GONE = 1_000
 MOST_WORKERS = 1_000
 # A worker also names decisions that no leader has confirmed.
-MOST_NAMED = 10 * MOST_WORKER_THREADS + MOST_ASYNC
+MOST_NAMED = 10 * MOST_WORKER_THREADS + MOST_WORKER_ASYNC
 # A worker is heard but does not name an attempt: the job or the decision was lost.
 UNNAMED_SECONDS = 3.0
 # A worker is not heard at all.
@@ -111,7 +111,6 @@ class Attempt:
     over: threading.Event = field(default_factory=threading.Event)
     ended: Callable[[], None] = field(default=lambda: None)
     """Called once it has ended, under the lock of all attempts."""
-    is_async: bool = False
     decision: Mapping[str, Any] | None = None
     lost: str | None = None
     """Why it has to be handed out again."""
@@ -235,7 +234,7 @@ class Workers:
             alone = self.deaths(died_with) >= ALONE_FROM
             worker = self._best(key, died_with, alone=alone, is_async=is_async)
             if worker is not None:
-                attempt = Attempt(worker, event_id, key, alone, is_async=is_async)
+                attempt = Attempt(worker, event_id, key, alone)
                 self._attempts[attempt.id] = attempt
                 worker.attempts.add(attempt.id)
                 if is_async:

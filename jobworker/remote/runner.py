@@ -100,14 +100,8 @@ class RemoteRunner(HandlerRunner):
         one.call.thread = attempt.worker.name
         attempt.ended = lambda: one.end() if one.handling.end() else None
         one.begin()
-        try:
-            failure = workers.send(
-                attempt, self._job(attempt, handler, talk, **self._more(rule, event))
-            )
-        except BaseException:
-            one.at_end.close()
-            raise
-        if failure is not None:
+        message = self._job(attempt, handler, talk, **self._more(rule, event))
+        if (failure := workers.send(attempt, message)) is not None:
             one.fail(failure)
 
     def _more(self, rule: Rule, event: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from linedesk.store.errors import QueueError
 log = logging.getLogger(__name__)
 
 MOST_WORKER_THREADS = 1_000
-MOST_ASYNC = 10_000
+MOST_WORKER_ASYNC = 10_000
 MOST_CONTRACT = 1_000
 ASK_AGAIN_SECONDS = 1.0
 
@@ -65,7 +65,7 @@ class WorkerSeen:
             began=now - max(0.0, float(message["upSeconds"])),
             heard=now,
             is_leaving=message.get("leaving") is True,
-            most_async=min(max(0, int(message.get("asyncHandlers", 0))), MOST_ASYNC),
+            most_async=min(max(0, int(message.get("asyncHandlers", 0))), MOST_WORKER_ASYNC),
         )
 
     def beat(self, told: WorkerSeen) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from pathlib import Path
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
 
@@ -13,6 +15,7 @@ counter = Bot()
 echo = Bot()
 faulty = Bot()
 stuck = Bot()
+waiting = Bot(settings={"go": ""})
 slow = Bot()
 patient = Bot()
 herald = Bot()
@@ -71,3 +74,16 @@ def begin_news(event: TimerEvent, talk: Talk) -> None:
 @herald.timer("news")
 def tell_news(event: TimerEvent, talk: Talk) -> None:
     talk.push("ニュース")
+
+
+def until_there(file: str) -> None:
+    while not Path(file).exists():
+        threading.Event().wait(0.05)
+
+
+@waiting.add(MessageEvent, limit=600.0)
+async def wait_for_the_file(event: MessageEvent, talk: Talk) -> None:
+    talk.data["n"] = talk.data.get("n", 0) + 1
+    hangs = event.message.text == "hang"
+    await asyncio.to_thread(until_there, "/nowhere" if hangs else talk.settings["go"])
+    talk.reply(f"{talk.data['n']}")

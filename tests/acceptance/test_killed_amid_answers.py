@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from linedesk.runtime.exit_codes import Exit
 from linedesk.store.client import Client
 from linedesk.store.records.effects import WITH_OUTBOX
+from linedesk.store.records.waits import Why
 from tests.dispatcher.faults import failing
 
 SETTINGS = {"BOT": "acceptance_bots:counter", "LINE_ACCESS_INTERVAL_MS": "0"}
@@ -62,3 +65,35 @@ def test_a_killed_dispatcher_leaves_nothing_out_and_repeats_nothing(
     house.wait_for(lambda: conversations.find_one(WITH_OUTBOX) is None)
     house.wait_for(lambda: conversations.find_one({"call": {"$ne": None}}) is None)
     assert house.database.deadletters.count_documents({}) == 0
+
+
+def test_async_handlers_that_wait_at_a_kill_or_a_stop_decide_once(
+    house: Any, sim: Any, tmp_path: Path
+) -> None:
+    """A kill repeats them; a stop waits for those that end, and for a call that hangs no longer
+    than the drain.
+    """
+    go = tmp_path / "go"
+    settings = {"BOT": "acceptance_bots:waiting", "BOT_SETTINGS": f"go={go}", "DRAIN_SECONDS": "3"}
+    users = [sim.add_user(f"客{n}") for n in range(20)]
+
+    def waiting(process: Any) -> int:
+        row = house.database.status.find_one({"pid": process.pid}) or {}
+        return sum(one["why"]["code"] == Why.HANDLER_RUNS for one in row.get("waiting", ()))
+
+    house.start_frontdesk()
+    first = house.start_dispatcher(**settings)
+    for user in users:
+        sim.say(user, "?")
+    house.wait_for(lambda: waiting(first) == 20, first)
+    house.stop(first, signal.SIGKILL)
+    second = house.start_dispatcher(**settings)
+    house.wait_for(lambda: waiting(second) == 20, second)
+    second.send_signal(signal.SIGTERM)
+    go.touch()
+    assert second.wait(30) == Exit.OK, house.log_of(second)
+    third = house.start_dispatcher(**settings)
+    until_answered(house, sim, users, ["1"])
+    sim.say(users[0], "hang")
+    house.wait_for(lambda: waiting(third) == 1, third)
+    assert house.stop(third) == Exit.STUCK

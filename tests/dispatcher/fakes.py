@@ -61,7 +61,7 @@ class RecordingWorker:
     def watch_async(self, limit_seconds: float) -> bool:
         return True
 
-    def await_handlers(self, deadline: float) -> list[str]:
+    def await_handlers(self, deadline: float, is_at_work: Any) -> list[str]:
         return []
 
     def has_room(self) -> bool:
