@@ -349,10 +349,10 @@ class Dispatcher:
         self.reader.stop()
         self._worker.stop()
         self.pool.close()
-        self._worker.await_handlers(deadline, self.pool.is_at_work)
+        self._worker.await_handlers(deadline, self.pool.view.is_at_work)
         self.pool.stop()
         stuck = self.pool.threads.join(deadline)
-        stuck += self._worker.await_handlers(time.monotonic(), self.pool.is_at_work)
+        stuck += self._worker.await_handlers(time.monotonic(), self.pool.view.is_at_work)
         self.reader.join(CLOSE_SECONDS)
         for component in self._components:
             component.join(CLOSE_SECONDS)

@@ -17,7 +17,7 @@ from typing import Any
 import bson
 
 from dispatcher.commit.progress import HeldStore
-from dispatcher.conversations.mailbox import Condemned, Job, JobResult, KeyState, Load, Run, Wait
+from dispatcher.conversations.mailbox import Condemned, Job, JobResult, Load, Run, Wait
 from dispatcher.pool.mailboxes import Mailboxes, Step
 from dispatcher.pool.threads import Thread, Threads
 from dispatcher.pool.view import PoolView
@@ -75,11 +75,6 @@ class Pool:
         """Begin no job but those whose handler has run outside the pool."""
         with self._waking:
             self.mailboxes.lines.is_closed = True
-
-    def is_at_work(self) -> bool:
-        """Whether a thread has a job."""
-        with self._lock:
-            return bool(self.mailboxes.states[KeyState.RUNNING])
 
     def stop(self) -> None:
         """Begin no new job or step; may be called twice, and before `start`."""

@@ -98,6 +98,11 @@ class PoolView:
         oldest = min(known, default=None) if len(known) == len(heads) else None
         return sum(mailbox.held for mailbox in found), oldest
 
+    def is_at_work(self) -> bool:
+        """Whether a thread has a job."""
+        with self._lock:
+            return bool(self._mailboxes.states[KeyState.RUNNING])
+
     # For the row in `status`.
 
     def suspects(self) -> str | None:

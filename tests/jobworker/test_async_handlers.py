@@ -199,7 +199,7 @@ def test_what_has_run_is_decided_though_its_timers_row_is_gone(room: Rooms, sim:
     desk.put_document(make_timer_document(row, accept_time=datetime.now(UTC)))
     desk.until_quiet()
     assert texts(sim, user) == [ANSWER]
-    assert desk.desk.await_handlers(time.monotonic(), desk.pool.is_at_work) == []
+    assert desk.desk.await_handlers(time.monotonic(), desk.pool.view.is_at_work) == []
 
 
 def test_one_that_ignores_its_cancellation_decides_nothing(room: Rooms, sim: Sim) -> None:
@@ -350,7 +350,7 @@ def test_a_slow_read_before_it_begins_is_not_its_threads_fault(
     go_on.set()
     desk.until_quiet()
     assert texts(sim, user) == ([] if is_released else [ANSWER])
-    assert desk.desk.await_handlers(time.monotonic(), desk.pool.is_at_work) == []
+    assert desk.desk.await_handlers(time.monotonic(), desk.pool.view.is_at_work) == []
 
 
 def test_a_suspect_keeps_its_thread(room: Rooms, sim: Sim) -> None:
@@ -388,7 +388,7 @@ def test_a_stop_waits_for_those_that_run_and_begins_none(room: Rooms, sim: Sim) 
     desk.pool.close()
     desk.says(users[5], "?")
     threading.Timer(0.2, model.answers).start()
-    assert desk.desk.await_handlers(time.monotonic() + 30, desk.pool.is_at_work) == []
+    assert desk.desk.await_handlers(time.monotonic() + 30, desk.pool.view.is_at_work) == []
     eventually(lambda: sum(texts(sim, user) == [ANSWER] for user in users) == 2)
     assert [len(texts(sim, user)) for user in users].count(0) == 4
     assert desk.letters() == []
@@ -399,7 +399,7 @@ def test_at_its_deadline_a_stop_names_what_still_runs(room: Rooms, sim: Sim) -> 
     desk: Room = room(a_bot(model.handler))
     event = desk.says(user, "?")
     eventually(lambda: model.waiting == [user.user_id])
-    left = desk.desk.await_handlers(time.monotonic(), desk.pool.is_at_work)
+    left = desk.desk.await_handlers(time.monotonic(), desk.pool.view.is_at_work)
     assert left == [f"thread=async event_id={event['eventId']}"]
     model.answers()
     desk.until_quiet()

@@ -186,7 +186,7 @@ def test_a_stop_of_the_dispatcher_records_what_workers_decide_meanwhile(house: H
     room.pool.close()
     eventually(lambda: room.pool.mailboxes.lines.most_jobs == 0)
     model.answers()
-    assert room.desk.await_handlers(time.monotonic() + 10, room.pool.is_at_work) == []
+    assert room.desk.await_handlers(time.monotonic() + 10, room.pool.view.is_at_work) == []
     room.until_decided()
 
 
