@@ -1,11 +1,12 @@
 // The chat page: keeps the simulator's state, and redraws it at each change from the stream.
 
+import { choose, drawReplies, setUpActions } from "./actions.js";
 import { act, get, listen } from "./api.js";
 import { render } from "./bubbles.js";
 import { forgetClock, setClock, setUpClock } from "./clock.js";
 import { closeTrays, setUpComposer } from "./composer.js";
 import { botAvatar, byId, day, make } from "./dom.js";
-import { ask, askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
+import { askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
 
 let state = { users: [], groups: [], last: [], bot: { name: "" } };
 let chats = [];
@@ -147,32 +148,6 @@ function drawSpeakers({ kind, members }) {
   );
 }
 
-function drawReplies(quickReply) {
-  const items = quickReply?.items || [];
-  byId("replies").hidden = !items.length;
-  byId("replies").replaceChildren(
-    ...items.map(({ action }) => make("button", { type: "button", onclick: () => choose(action) }, action.label || action.text || "")),
-  );
-}
-
-// The effect of a tap on a bot's button.
-function choose(action) {
-  drawReplies(null);
-  if (action.type === "message") return perform({ act: "text", text: action.text });
-  if (action.type === "postback") return perform({ act: "postback", data: action.data });
-  if (action.type === "datetimepicker") return pickMoment(action);
-  return tell(`この動作は試せません: ${action.type}`);
-}
-
-async function pickMoment({ data, mode, initial = "", min = "", max = "" }) {
-  const input = byId("moment");
-  input.type = mode === "datetime" ? "datetime-local" : mode;
-  // LINE takes a small t as well.
-  [input.value, input.min, input.max] = [initial || min, min, max].map((moment) => moment.replace("t", "T"));
-  if ((await ask(byId("moment-dialog"))) !== "ok") return;
-  await perform({ act: "postback", data, params: { [mode]: input.value } });
-}
-
 function unsend(bubble) {
   return perform({ act: "unsend", message: bubble.messageId });
 }
@@ -269,6 +244,7 @@ list.addEventListener("scroll", () => {
 for (const kind of ["load", "loadedmetadata"]) list.addEventListener(kind, stayPinned, true);
 new ResizeObserver(stayPinned).observe(list);
 
+setUpActions(perform, tell);
 setUpComposer(perform);
 setUpClock(tell);
 byId("speaker").addEventListener("change", (event) => {

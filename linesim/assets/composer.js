@@ -1,9 +1,9 @@
 // The input line, with its trays of stickers and attachments.
 
-import { act, upload } from "./api.js";
+import { sendPlace } from "./actions.js";
+import { upload } from "./api.js";
 import { byId, make } from "./dom.js";
-import { ask } from "./people.js";
-import { PLACES, STICKERS } from "./stickers.js";
+import { STICKERS } from "./stickers.js";
 
 // `send(details)` sends an act, or what a promise makes one, for the user and chat that are open.
 export function setUpComposer(send) {
@@ -83,7 +83,7 @@ function setUpTools(send) {
     if (!kind) return;
     closeTrays();
     if (kind === "upload") byId("photo").click();
-    else if (kind === "location") await sendPlace(send);
+    else if (kind === "location") await sendPlace();
     else send({ act: kind });
   });
   byId("photo").addEventListener("change", () => {
@@ -91,15 +91,4 @@ function setUpTools(send) {
     byId("photo").value = "";
     if (file) send(upload(file).then((medium) => ({ act: "image", medium })));
   });
-}
-
-async function sendPlace(send) {
-  const dialog = byId("place-dialog");
-  byId("places").replaceChildren(
-    ...PLACES.map((place, number) =>
-      make("button", { value: String(number) }, make("strong", {}, `📍 ${place.title}`), make("small", {}, place.address)),
-    ),
-  );
-  const place = PLACES[await ask(dialog)];
-  if (place) send({ act: "location", ...place });
 }
