@@ -1,7 +1,7 @@
 // One line of a chat as an element.
 
 import { avatar, botAvatar, clock, make } from "./dom.js";
-import { emojiOf } from "./stickers.js";
+import { stickerPicture } from "./stickers.js";
 
 const ERRORS = {
   could_not_connect: "ボットのサーバーに接続できません",
@@ -94,12 +94,7 @@ const source = (bubble) => `/sim/contents/${encodeURIComponent(bubble.messageId)
 const CONTENTS = {
   text: (message) => make("p", { class: "text" }, message.text),
   textV2: (message, bubble, { names }) => make("p", { class: "text" }, substituted(message, names)),
-  sticker: (message) => {
-    const emoji = emojiOf(message);
-    return emoji
-      ? make("span", { class: "sticker", role: "img", ariaLabel: "スタンプ" }, emoji)
-      : card("🎟️", "スタンプ", `${message.packageId} / ${message.stickerId}`);
-  },
+  sticker: stickerPicture,
   image: (message, bubble) =>
     bubble.speaker === "bot" ? card("🖼️", "写真", message.originalContentUrl) : photo(source(bubble)),
   video: (message, bubble) =>

@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { substituted } from "./bubbles.js";
 import { avatar, byId, clock, make } from "./dom.js";
-import { emojiOf, NAMES } from "./stickers.js";
+import { NAMES } from "./stickers.js";
 
 // All chats of a state as the simulator gives it, those spoken in last on top.
 export function chatsOf(state) {
@@ -50,6 +50,7 @@ export function nameOf(chat) {
 }
 
 const PREVIEWS = {
+  sticker: "スタンプ",
   image: "写真",
   video: "動画",
   audio: "ボイスメッセージ",
@@ -62,7 +63,6 @@ const PREVIEWS = {
 
 function preview({ message, unsent }, names) {
   if (unsent) return "送信を取り消しました";
-  if (message.type === "sticker") return `${emojiOf(message) || ""} スタンプ`.trim();
   if (message.type === "textV2") return substituted(message, names);
   return PREVIEWS[message.type] || message.text || message.altText || "お知らせ";
 }
