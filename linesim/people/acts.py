@@ -70,6 +70,7 @@ DRAFTS: Mapping[str, Callable[..., Event]] = {
     "location": Drafts.location,
     **{kind: partial(Drafts.medium, kind=kind) for kind in SAMPLES},
     "unsend": Drafts.unsend,
+    "edit": Drafts.edit,
     "postback": Drafts.postback,
     "follow": Drafts.follow,
     "unfollow": Drafts.unfollow,
