@@ -33,6 +33,8 @@ class Act(Strict):
     message: str | None = None
     data: str | None = None
     params: dict[str, str] | None = None
+    shown: str | None = Field(default=None, max_length=300)
+    alias: str | None = None
     package: str | None = None
     sticker: str | None = None
     keywords: list[str] | None = Field(default=None, max_length=15)
@@ -72,6 +74,7 @@ DRAFTS: Mapping[str, Callable[..., Event]] = {
     "unsend": Drafts.unsend,
     "edit": Drafts.edit,
     "postback": Drafts.postback,
+    "richmenuswitch": Drafts.richmenuswitch,
     "follow": Drafts.follow,
     "unfollow": Drafts.unfollow,
     "join": Drafts.join,

@@ -110,7 +110,7 @@ class Drafts:
             content = events.content("text", message, text=text, **more)
             del content["markAsReadToken"]
             event = self._event("messageEdited", author, group, message=content)
-            bubble.message = _shown(content)
+            bubble.message, bubble.quote_token = _shown(content), content["quoteToken"]
             bubble.edited, bubble.event_id, bubble.fate = True, event["webhookEventId"], "sending"
             self._platform.show(bubble)
             return event
@@ -123,13 +123,29 @@ class Drafts:
         return bubble
 
     def postback(
-        self, user: Who, data: str, *, chat: Where = None, params: dict[str, str] | None = None
+        self,
+        user: Who,
+        data: str,
+        *,
+        chat: Where = None,
+        params: dict[str, str] | None = None,
+        shown: str | None = None,
     ) -> Event:
+        """`shown` is the action's displayText: the chat shows it as the user's words."""
         with self._platform.watch.changing():
             author, group = self._author(user, chat)
             details = {"data": data, **({"params": params} if params else {})}
             event = self._event("postback", author, group, postback=details)
-            return self._noted(event, author.user_id)
+            said = {"type": "text", "text": shown} if shown else None
+            return self._noted(event, author.user_id, said)
+
+    def richmenuswitch(self, user: Who, alias: str, data: str) -> Event:
+        """Links the user to the rich menu of this alias."""
+        with self._platform.watch.changing():
+            author, _ = self._author(user, None)
+            status = self._platform.menus.switch(author.user_id, alias)
+            new = {"newRichMenuAliasId": alias} if status == "SUCCESS" else {}
+            return self.postback(author, data, params={**new, "status": status})
 
     def follow(self, user: Who) -> Event:
         """Adds the bot as a friend, or unblocks it."""
@@ -202,7 +218,8 @@ class Drafts:
             speaker="notice" if message is None else "user",
             message=message or _notice(event),
             user_id=user_id,
-            message_id=message["id"] if message else None,
+            message_id=message.get("id") if message else None,
+            quote_token=event.get("message", {}).get("quoteToken"),
             event_id=event["webhookEventId"],
             fate="sending",
         )

@@ -33,11 +33,10 @@ class Stops:
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._moving = Lock()
-        # Under the simulator's lock.
-        self._due: Due | None = None
-        self._reports = False
         self.goal: float | None = None
         """During a move: how far ahead the clock is at its end."""
+        self._due: Due | None = None
+        self._reports = False
 
     def report(self, due: Due) -> None:
         with self._platform.watch.changing():
@@ -48,8 +47,9 @@ class Stops:
         clock = self._platform.clock
         with self._moving:
             clock.check(seconds)
+            # Reports from before may not know a timer that was set since.
+            self._due, patience = None, DONE_SECONDS
             self.goal = end = clock.ahead + seconds
-            patience = DONE_SECONDS
             try:
                 while self._reports and (due := self._when_fired(patience)):
                     patience = patience if due.is_done else 0.0
@@ -76,13 +76,10 @@ class Stops:
 
         def look() -> Due | None:
             due = self._due
-            if (
-                due is None
-                or due.ahead != clock.ahead
-                or (due.at or clock.time() + 1) <= clock.time()
-            ):
+            if due is None or due.ahead != clock.ahead:
                 return None
-            return due if due.is_done or time.monotonic() >= until else None
+            has_fired = due.at is None or due.at > clock.time()
+            return due if has_fired and (due.is_done or time.monotonic() >= until) else None
 
         try:
             return self._platform.watch.wait_for(look, patience + REPORT_SECONDS)
