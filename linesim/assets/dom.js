@@ -26,6 +26,19 @@ export function icon(name) {
   return shape("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, shape("use", { href: `#i-${name}` }));
 }
 
+// Arrow keys, Home and End move the focus among an element's buttons.
+export function moveByArrows(element) {
+  element.addEventListener("keydown", (event) => {
+    const buttons = [...element.querySelectorAll("button:not(:disabled)")];
+    const here = buttons.indexOf(document.activeElement);
+    const [after, before] = [here + 1, here - 1];
+    const next = { ArrowDown: after, ArrowRight: after, ArrowUp: before, ArrowLeft: before, Home: 0, End: -1 }[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    buttons.at(next % buttons.length)?.focus();
+  });
+}
+
 export const byId = (id) => document.getElementById(id);
 
 // A circle with the name's first letter, its colour drawn from the id.
@@ -46,6 +59,8 @@ export const ZONE = { timeZone: "Asia/Tokyo" };
 
 export const clock = (at) =>
   new Date(at).toLocaleTimeString("ja-JP", { ...ZONE, hour: "2-digit", minute: "2-digit" });
+
+export const date = (at) => new Date(at).toLocaleDateString("ja-JP", { ...ZONE, month: "numeric", day: "numeric" });
 
 export const day = (at) =>
   new Date(at).toLocaleDateString("ja-JP", { ...ZONE, year: "numeric", month: "long", day: "numeric", weekday: "short" });
