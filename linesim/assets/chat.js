@@ -6,6 +6,7 @@ import { render } from "./bubbles.js";
 import { forgetClock, setClock, setUpClock } from "./clock.js";
 import { closeTrays, setUpComposer } from "./composer.js";
 import { botAvatar, byId, day, make } from "./dom.js";
+import { showMenu } from "./menu.js";
 import { askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
 
 let state = { users: [], groups: [], last: [], bot: { name: "" } };
@@ -88,7 +89,13 @@ function draw() {
   document.body.classList.toggle("empty", chats.length === 0);
   drawList(chats, { chosen, unread, onchoose: open });
   drawFigures();
+  drawMenu();
   if (current) drawHead(current);
+}
+
+function drawMenu(again) {
+  const current = chat();
+  showMenu(current?.kind === "user" && !current.blocked ? chosen : null, again).catch(() => {});
 }
 
 function drawFigures() {
@@ -206,6 +213,7 @@ listen({
     connections += 1;
     forgetClock();
     await refresh();
+    drawMenu(true);
     if (!chat()) chosen = null;
     const wanted = chosen || location.hash.slice(1);
     if (chats.some((each) => each.id === wanted)) await open(wanted);
@@ -214,6 +222,7 @@ listen({
   lost: () => tell("シミュレーターとの接続が切れました。つなぎ直しています…"),
   people: refreshSoon,
   clock: setClock,
+  menu: () => drawMenu(true),
   loading: ({ chatId, seconds }) => chatId === chosen && typing(seconds),
   bubble: (bubble) => {
     const others = state.last.filter((each) => each.chatId !== bubble.chatId);

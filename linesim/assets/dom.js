@@ -1,5 +1,7 @@
 // Builds elements. Texts only become text nodes, so messages are never parsed as HTML.
 
+import { icon } from "./icons.js";
+
 export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -11,6 +13,13 @@ export function make(tag, properties = {}, ...children) {
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
+}
+
+// A picture from anywhere; a neutral sign stands in its place if it does not load.
+export function picture(src, properties) {
+  const missing = () => make("span", { class: `${properties.class || ""} missing`, title: `画像を読み込めません: ${src}` }, icon("cameraRoll"));
+  const image = make("img", { ...properties, src, onerror: () => image.replaceWith(missing()) });
+  return image;
 }
 
 export const byId = (id) => document.getElementById(id);
