@@ -1,6 +1,7 @@
 // One line of a chat as an element.
 
 import { avatar, botAvatar, clock, make } from "./dom.js";
+import { drawFlex } from "./flex.js";
 import { emojiOf } from "./stickers.js";
 
 const ERRORS = {
@@ -126,7 +127,7 @@ const CONTENTS = {
       make("small", {}, message.address || `${message.latitude}, ${message.longitude}`),
     ),
   template: ({ template, altText }, bubble, context) => tappable(template.title, template.text || altText, template, context),
-  flex: ({ contents, altText }, bubble, context) => tappable("🧩 Flex Message", altText, contents, context),
+  flex: ({ contents }, bubble, { handlers }) => drawFlex(contents, handlers),
   imagemap: ({ actions, altText }, bubble, context) => tappable("🗺️ イメージマップ", altText, actions, context),
   coupon: (message) => card("🎁", "クーポン", message.couponId),
 };

@@ -36,7 +36,8 @@ MEDIA_TYPES = {
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' https:; "
-    "media-src 'self' https:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "media-src 'self' https:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 
 HEADERS = {

@@ -23,8 +23,8 @@ def text(said: str, **more: Any) -> Part:
     return {"type": "text", "text": said, **more}
 
 
-def image(size: str = "300x200", **more: Any) -> Part:
-    return {"type": "image", "url": f"https://example.com/{size}.png", **more}
+def image(of: str = "300x200", **more: Any) -> Part:
+    return {"type": "image", "url": f"https://example.com/{of}.png", **more}
 
 
 def button(label: str, **more: Any) -> Part:

@@ -33,7 +33,8 @@ document.adoptedStyleSheets = [sheet];
 COMPARE = """
 async (pictures) => {
   const [one, other] = await Promise.all(pictures.map(async (data) => {
-    const picture = await createImageBitmap(await (await fetch(`data:image/png;base64,${data}`)).blob());
+    const file = await fetch(`data:image/png;base64,${data}`);
+    const picture = await createImageBitmap(await file.blob());
     const canvas = new OffscreenCanvas(picture.width, picture.height);
     const context = canvas.getContext("2d");
     context.drawImage(picture, 0, 0);
@@ -71,7 +72,7 @@ class Stage:
             for weight, name in fonts.items()
         }
         self.page.add_init_script(PLANT % data)
-        self.page.route("https://**", _serve)
+        self.page.route(re.compile("^https:"), _serve)
         self.page.goto(f"{sim.url}/#{self.user.user_id}")
         self.page.locator("#title", has_text="太郎").wait_for()
 
@@ -138,6 +139,8 @@ def _svg(width: int, height: int) -> str:
 def staged(browser: Any, **context: Any) -> Iterator[Stage]:
     with linesim.running() as sim:
         stage = Stage(browser, sim, **context)
-        yield stage
-        stage.close()
-        assert stage.errors == []
+        try:
+            yield stage
+        finally:
+            stage.close()
+        assert not stage.errors, stage.errors
