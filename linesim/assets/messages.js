@@ -1,6 +1,7 @@
 // The content of a message as an element, by its kind.
 
 import { make, picture } from "./dom.js";
+import { drawFlex } from "./flex.js";
 import { drawing, icon } from "./icons.js";
 import { drawImagemap } from "./imagemap.js";
 import { drawSticker } from "./stickers.js";
@@ -32,6 +33,7 @@ const KINDS = {
     make("a", { class: "card", href: ours(bubble), download: fileName }, ...card("file", fileName, `${fileSize.toLocaleString()} バイト`)),
   location: place,
   template: drawTemplate,
+  flex: ({ contents }, { handlers }) => drawFlex(contents, handlers),
   imagemap: drawImagemap,
   coupon: ({ couponId }) => make("div", { class: "card" }, ...card("coupon", "クーポン", couponId)),
 };
