@@ -1,8 +1,7 @@
 // What a tap on a bot's button does: of a quick reply, a message or a rich menu.
 
 import { upload } from "./api.js";
-import { byId, make, picture } from "./dom.js";
-import { icon } from "./icons.js";
+import { byId, icon, make, picture } from "./dom.js";
 import { openMenu, setUpMenu } from "./menu.js";
 import { ask } from "./people.js";
 import { PLACES } from "./stickers.js";
@@ -44,12 +43,12 @@ export function drawReplies(quickReply) {
 }
 
 function replyButton({ imageUrl, action }) {
-  const drawn = ["camera", "cameraRoll", "location"].includes(action.type) ? icon(action.type) : null;
+  const sign = { camera: "camera", cameraRoll: "photo", location: "pin" }[action.type];
   const onclick = () => {
     if (!STAYING.has(action.type)) drawReplies(null);
     choose({ ...action, altUri: undefined }); // LINE ignores it here
   };
-  return make("button", { type: "button", onclick }, imageUrl ? picture(imageUrl, { alt: "" }) : drawn, action.label);
+  return make("button", { type: "button", onclick }, imageUrl ? picture(imageUrl, { alt: "" }) : sign ? icon(sign) : null, action.label);
 }
 
 const INPUTS = {

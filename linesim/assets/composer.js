@@ -3,7 +3,7 @@
 import { sendPlace } from "./actions.js";
 import { upload } from "./api.js";
 import { byId, make } from "./dom.js";
-import { drawSticker, STICKERS } from "./stickers.js";
+import { STICKERS, stickerPicture } from "./stickers.js";
 
 // `send(details)` sends an act, or what a promise makes one, for the user and chat that are open.
 export function setUpComposer(send) {
@@ -71,7 +71,7 @@ function setUpStickers(send) {
             send({ act: "sticker", package: packageId, sticker: stickerId, keywords });
           },
         },
-        drawSticker({ packageId, stickerId }),
+        stickerPicture({ packageId, stickerId }),
       ),
     ),
   );

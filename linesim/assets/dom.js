@@ -1,7 +1,5 @@
 // Builds elements. Texts only become text nodes, so messages are never parsed as HTML.
 
-import { icon } from "./icons.js";
-
 export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -17,9 +15,22 @@ export function make(tag, properties = {}, ...children) {
 
 // A picture from anywhere; a neutral sign stands in its place if it does not load.
 export function picture(src, properties) {
-  const missing = () => make("span", { class: `${properties.class || ""} missing`, title: `画像を読み込めません: ${src}` }, icon("cameraRoll"));
+  const missing = () => make("span", { class: `${properties.class || ""} missing`, title: `画像を読み込めません: ${src}` }, icon("photo"));
   const image = make("img", { ...properties, src, onerror: () => image.replaceWith(missing()) });
   return image;
+}
+
+// The same for SVG, whose attributes are never properties.
+export function shape(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// One of the symbols in index.html: no font has to have it.
+export function icon(name) {
+  return shape("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, shape("use", { href: `#i-${name}` }));
 }
 
 export const byId = (id) => document.getElementById(id);
@@ -27,18 +38,21 @@ export const byId = (id) => document.getElementById(id);
 // A circle with the name's first letter, its colour drawn from the id.
 export function avatar(id, name) {
   const element = make("span", { class: "avatar", ariaHidden: "true" }, [...name][0] || "？");
-  let hue = 0;
-  for (const letter of id) hue = (hue * 31 + letter.charCodeAt(0)) % 360;
-  element.style.setProperty("--hue", hue);
+  element.style.setProperty("--hue", hueOf(id));
   return element;
 }
+
+export const hueOf = (id) => [...id].reduce((hue, letter) => (hue * 31 + letter.charCodeAt(0)) % 360, 0);
 
 export function botAvatar() {
   return make("img", { class: "avatar", src: "/page/icon.svg", alt: "" });
 }
 
+// All times are Japan's, as LINE's own are, whatever the browser's zone is.
+export const ZONE = { timeZone: "Asia/Tokyo" };
+
 export const clock = (at) =>
-  new Date(at).toLocaleTimeString("ja-JP", { hour: "2-digit", minute: "2-digit" });
+  new Date(at).toLocaleTimeString("ja-JP", { ...ZONE, hour: "2-digit", minute: "2-digit" });
 
 export const day = (at) =>
-  new Date(at).toLocaleDateString("ja-JP", { year: "numeric", month: "long", day: "numeric", weekday: "short" });
+  new Date(at).toLocaleDateString("ja-JP", { ...ZONE, year: "numeric", month: "long", day: "numeric", weekday: "short" });

@@ -1,8 +1,7 @@
 // The rich menu of a 1:1 chat: the bar with its text, and the picture with its areas.
 
 import { get } from "./api.js";
-import { byId, make, picture } from "./dom.js";
-import { icon } from "./icons.js";
+import { byId, icon, make, picture } from "./dom.js";
 import { area } from "./imagemap.js";
 
 const bar = make("button", { type: "button", class: "menu-bar", onclick: () => openMenu(board.hidden) });

@@ -1,10 +1,9 @@
 // The content of a message as an element, by its kind.
 
-import { make, picture } from "./dom.js";
+import { icon, make, picture, shape } from "./dom.js";
 import { drawFlex } from "./flex.js";
-import { drawing, icon } from "./icons.js";
 import { drawImagemap } from "./imagemap.js";
-import { drawSticker } from "./stickers.js";
+import { stickerPicture } from "./stickers.js";
 import { drawTemplate } from "./templates.js";
 
 // `bubble` is a line of the chat; `context` as for bubbles.js.
@@ -17,7 +16,7 @@ const ours = (bubble) => `/sim/contents/${encodeURIComponent(bubble.messageId)}`
 const KINDS = {
   text: (message) => make("p", { class: "text" }, ...words(message.text, signs(message))),
   textV2: (message, { names }) => make("p", { class: "text" }, ...words(message.text, substitutes(message, names))),
-  sticker: drawSticker,
+  sticker: (message) => make("span", { title: `${message.packageId} / ${message.stickerId}` }, stickerPicture(message)),
   image: ({ originalContentUrl: url, previewImageUrl }, context, bubble) =>
     link({ href: url || ours(bubble) }, picture(previewImageUrl || url || ours(bubble), { class: "medium", alt: "写真" })),
   video: ({ originalContentUrl: url, previewImageUrl }, context, bubble) =>
@@ -57,12 +56,11 @@ const MAP = [
 ];
 
 function place({ title, address, latitude, longitude }) {
-  const map = drawing("0 0 240 104", MAP);
-  map.setAttribute("preserveAspectRatio", "xMidYMid slice");
+  const parts = MAP.map(([name, d]) => shape("path", { class: name, d }));
   const href = `https://www.google.com/maps/search/?api=1&query=${latitude},${longitude}`;
   return link(
     { class: "card place", href },
-    map,
+    shape("svg", { viewBox: "0 0 240 104", preserveAspectRatio: "xMidYMid slice" }, ...parts),
     make("strong", {}, title || "位置情報"),
     make("small", {}, address || `${latitude}, ${longitude}`),
   );

@@ -1,30 +1,17 @@
-// Stickers and places to choose from. Stickers are drawn as faces: nothing is loaded from elsewhere.
+// Stickers and places to choose from. Stickers are drawn here: nothing is loaded from elsewhere.
 
-import { make } from "./dom.js";
-import { drawing } from "./icons.js";
+import { hueOf, shape } from "./dom.js";
 
-const HEAD = "M12 21.5a9 9 0 1 0 0-18 9 9 0 0 0 0 18z";
-const EYES = "M8.5 10.2v.4M15.5 10.2v.4";
-const GLAD = "M7 11q1.5-2.5 3 0M14 11q1.5-2.5 3 0";
-const SHUT = "M7 10.5q1.5 1.5 3 0M14 10.5q1.5 1.5 3 0";
-const SMILE = "M8.5 14.5q3.5 3.5 7 0";
-const LAUGH = "M8 13.5h8q-.5 5-4 5t-4-5z";
+const KEYWORDS = [
+  ...["hello", "ok", "laugh", "cry", "angry", "love"],
+  ...["please", "congratulations", "good night", "surprised", "thinking", "wink"],
+];
 
-// Colour, what is behind the head, and the face.
-export const STICKERS = [
-  ["1988", ["hello"], 48, "", `${EYES}${SMILE}M20 3q2 1 2.5 3M19.5 5.5q1 .5 1.5 1.5`],
-  ["1989", ["ok"], 150, "", `${GLAD}${SMILE}M17.5 19.5l2 2 3.5-4.5`],
-  ["1990", ["laugh"], 40, "", `${GLAD}${LAUGH}`],
-  ["1991", ["cry"], 205, "", `${SHUT}M9 17q3-3 6 0M8 12.5v4M16 12.5v4`],
-  ["1992", ["angry"], 8, "", "M7 8.5l3 1.5M17 8.5l-3 1.5M8.5 11.5v.01M15.5 11.5v.01M9 17q3-3 6 0"],
-  ["1993", ["love"], 340, "", `M8.5 12l-2-2q0-1.5 1-1.5t1 1q0-1 1-1t1 1.5zM15.5 12l-2-2q0-1.5 1-1.5t1 1q0-1 1-1t1 1.5z${SMILE}`],
-  ["1994", ["please"], 265, "", `${SHUT}M10.5 15h3M12 17.5v5M10 22.5l2-5 2 5`],
-  ["1995", ["congratulations"], 60, "M8 6l4-6 4 6z", `${GLAD}${LAUGH}M2 5l1.5 1M22 5l-1.5 1M1.5 11h1.5M22.5 11h-1.5`],
-  ["1996", ["good night"], 230, "", `${SHUT}M10.5 15.5h3M18 2h3.5l-3.5 4h3.5`],
-  ["1997", ["bear"], 25, "M5.5 8a3 3 0 1 1 3-4.5M18.5 8a3 3 0 1 0-3-4.5", `${EYES}M10.8 13h2.4l-1.2 1.5zM12 14.5v1M10 16q2 1.5 4 0`],
-  ["1998", ["rabbit"], 320, "M7.5 6Q5 1 7 .5t3 4.5M16.5 6Q19 1 17 .5T14 5", `${EYES}M11 13.5h2l-1 1zM12 14.5v1M10.5 16.5h3`],
-  ["1999", ["parrot"], 110, "M10 5q0-4 3-4.5-1 2 1 4", `${EYES}M9.5 13h5q0 3-2.5 5-2.5-2-2.5-5z`],
-].map(([stickerId, keywords, hue, back, face]) => ({ packageId: "446", stickerId, keywords, hue, back, face }));
+export const STICKERS = KEYWORDS.map((keyword, number) => ({
+  packageId: "446",
+  stickerId: String(1988 + number),
+  keywords: [keyword],
+}));
 
 export const PLACES = [
   { title: "東京タワー", address: "東京都港区芝公園4丁目2-8", latitude: 35.6586, longitude: 139.7454 },
@@ -34,10 +21,40 @@ export const PLACES = [
 
 export const NAMES = ["太郎", "花子", "さくら", "健太", "美咲", "大輔", "陽子", "翔"];
 
-export function drawSticker({ packageId, stickerId }) {
-  const known = STICKERS.find((each) => each.packageId === packageId && each.stickerId === stickerId);
-  const { hue, back, face } = known || { hue: (stickerId * 47) % 360 || 0, back: "", face: EYES + SMILE };
-  const sticker = drawing("-1 -1 26 26", [["head", back], ["head", HEAD], ["face", face]]);
-  sticker.style.setProperty("--hue", hue);
-  return make("span", { class: "sticker", role: "img", title: `${packageId} / ${stickerId}`, ariaLabel: "スタンプ" }, sticker);
+// Ears, eyes, mouth and more of a face, as lines on a square of 100.
+const EARS = [
+  "M27 31 22 10 44 22M73 31 78 10 56 22",
+  "M22 34a12 12 0 1 1 20-14M78 34a12 12 0 1 0-20-14",
+  "M36 24C28 2 44 0 46 21M64 24C72 2 56 0 54 21",
+  "M20 40C6 44 8 68 20 64M80 40C94 44 92 68 80 64",
+];
+const EYES = { dot: "M37 47v4M63 47v4", shut: "M32 50q5-7 10 0M58 50q5-7 10 0", asleep: "M32 48q5 6 10 0M58 48q5 6 10 0" };
+const FACES = [
+  [EYES.dot, "M40 64q10 9 20 0", "M84 30q8-6 5-14M90 36q9-3 10-12"],
+  [EYES.dot, "M40 64q10 9 20 0", "M76 82l6 7 13-15"],
+  [EYES.shut, "M36 60h28q-2 17-14 17T36 60z", ""],
+  [EYES.asleep, "M41 69q9-7 18 0", "M34 58q-5 9 0 11 5-2 0-11M66 58q-5 9 0 11 5-2 0-11"],
+  [EYES.dot, "M41 68q9-6 18 0", "M30 38l13 5M70 38l-13 5M86 14v9M82 18h9"],
+  [EYES.shut, "M40 64q10 9 20 0", "M86 26c-11-8-9-15-4-15q4 0 4 5 0-5 4-5c5 0 7 7-4 15z"],
+  [EYES.asleep, "M45 66h10", "M44 92l6-14 6 14M24 60h8M68 60h8"],
+  [EYES.shut, "M38 62h24q-2 13-12 13T38 62z", "M10 16l6 6M14 84l6-6M88 12l-6 7M90 82l-7-5M8 50h5"],
+  [EYES.asleep, "M46 67q4 3 8 0", "M78 12h9l-9 11h9M90 27h6l-6 7h6"],
+  [EYES.dot, "M50 62a5 6 0 1 0 .1 0z", "M32 38q5-5 9-2M68 38q-5-5-9-2"],
+  [EYES.dot, "M44 68l12-3", "M80 14q3-7 9-4t-1 10q-3 2-3 5M85 31v1"],
+  ["M37 47v4M58 50q5-7 10 0", "M40 64q10 9 20 0", ""],
+];
+
+// A neutral picture in place of LINE's own, another one for each id.
+export function stickerPicture({ packageId, stickerId }) {
+  const hue = hueOf(`${packageId}/${stickerId}`);
+  const face = FACES[(Number(stickerId) + 4) % FACES.length] || FACES[0];
+  const fill = `hsl(${hue} 62% 76%)`;
+  const lines = { fill: "none", stroke: "#3a3230", "stroke-width": 3.5, "stroke-linecap": "round", "stroke-linejoin": "round" };
+  return shape(
+    "svg",
+    { class: "sticker", viewBox: "-2 -2 104 104", role: "img", "aria-label": "スタンプ" },
+    shape("path", { ...lines, fill, d: EARS[hue % EARS.length] }),
+    shape("circle", { ...lines, fill, cx: 50, cy: 54, r: 34 }),
+    ...face.map((d) => shape("path", { ...lines, d })),
+  );
 }

@@ -15,7 +15,7 @@ from linesim.model.world import Group, User
 Source = dict[str, str]
 Content = dict[str, Any]
 
-REPLYABLE = frozenset({"message", "follow", "join", "memberJoined", "postback"})
+REPLYABLE = frozenset({"message", "messageEdited", "follow", "join", "memberJoined", "postback"})
 UNQUOTABLE = frozenset({"audio", "file", "location"})
 
 

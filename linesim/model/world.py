@@ -136,8 +136,9 @@ class Bubble:
     """One line of a chat: a user's message, the bot's message, or a notice such as a block.
 
     `message` is LINE's message object; a notice's has the event's `type`. `fate` is that of a
-    user's webhook, with `status` or `error` for its end. `via` is reply, push or multicast for the
-    bot's messages. `quote_token` is for quoting it; `quoted` is the message that the bot quotes.
+    user's webhook, with `status` or `error` for its end; after an edit all three are the edit's.
+    `via` is reply, push or multicast for the bot's messages. `quote_token` is for quoting it;
+    `quoted` is the message that the bot quotes.
     """
 
     number: int
@@ -156,6 +157,7 @@ class Bubble:
     via: str | None = None
     request_id: str | None = None
     unsent: bool = False
+    edited: bool = False
 
     @property
     def text(self) -> str | None:

@@ -72,6 +72,7 @@ DRAFTS: Mapping[str, Callable[..., Event]] = {
     "location": Drafts.location,
     **{kind: partial(Drafts.medium, kind=kind) for kind in SAMPLES},
     "unsend": Drafts.unsend,
+    "edit": Drafts.edit,
     "postback": Drafts.postback,
     "richmenuswitch": Drafts.richmenuswitch,
     "follow": Drafts.follow,
