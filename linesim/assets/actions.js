@@ -1,40 +1,124 @@
 // What a tap on a bot's button does: of a quick reply, a message or a rich menu.
 
-import { byId, make } from "./dom.js";
+import { upload } from "./api.js";
+import { byId, icon, make, picture } from "./dom.js";
+import { openMenu, setUpMenu } from "./menu.js";
 import { ask } from "./people.js";
 import { PLACES } from "./stickers.js";
 
 let perform; // sends an act of the open chat, or what a promise makes one
 let tell; // shows an error; an empty text clears it
+const toast = make("p", { class: "toast", role: "status", hidden: true });
 
 export function setUpActions(send, show) {
   perform = send;
   tell = show;
+  setUpMenu(choose);
+  byId("talk").append(toast);
 }
+
+const ACTIONS = {
+  message: ({ text }) => perform({ act: "text", text }),
+  postback: answer,
+  uri: visit,
+  datetimepicker: pickMoment,
+  camera: () => sendPhotos({ capture: "environment" }),
+  cameraRoll: () => sendPhotos({ multiple: true }),
+  location: sendPlace,
+  clipboard: copy,
+  richmenuswitch: ({ richMenuAliasId: alias, data }) => perform({ act: "richmenuswitch", alias, data }),
+};
+
+export function choose(action) {
+  return ACTIONS[action.type]?.(action) ?? tell(`この動作は試せません: ${action.type}`);
+}
+
+// These buttons stay until something is sent.
+const STAYING = new Set(["camera", "cameraRoll", "location", "datetimepicker"]);
 
 export function drawReplies(quickReply) {
   const items = quickReply?.items || [];
   byId("replies").hidden = !items.length;
-  byId("replies").replaceChildren(
-    ...items.map(({ action }) => make("button", { type: "button", onclick: () => choose(action) }, action.label || action.text || "")),
-  );
+  byId("replies").replaceChildren(...items.map(replyButton));
 }
 
-export function choose(action) {
-  drawReplies(null);
-  if (action.type === "message") return perform({ act: "text", text: action.text });
-  if (action.type === "postback") return perform({ act: "postback", data: action.data });
-  if (action.type === "datetimepicker") return pickMoment(action);
-  return tell(`この動作は試せません: ${action.type}`);
+function replyButton({ imageUrl, action }) {
+  const sign = { camera: "camera", cameraRoll: "photo", location: "pin" }[action.type];
+  const onclick = () => {
+    if (!STAYING.has(action.type)) drawReplies(null);
+    choose({ ...action, altUri: undefined }); // LINE ignores it here
+  };
+  return make("button", { type: "button", onclick }, imageUrl ? picture(imageUrl, { alt: "" }) : sign ? icon(sign) : null, action.label);
 }
+
+const INPUTS = {
+  closeRichMenu: () => openMenu(false),
+  openRichMenu: () => openMenu(true),
+  openKeyboard: (fillInText) => {
+    openMenu(false);
+    const field = byId("text");
+    if (fillInText) field.value = fillInText;
+    field.dispatchEvent(new Event("input"));
+    field.focus();
+  },
+  openVoice: () => {
+    openMenu(false);
+    if (byId("tools").hidden) byId("open-tools").click();
+    byId("tools").querySelector("[data-send=audio]").focus();
+  },
+};
+
+async function answer({ data, displayText, text, inputOption, fillInText }) {
+  INPUTS[inputOption]?.(fillInText);
+  if (text) await perform({ act: "text", text });
+  await perform({ act: "postback", data, shown: displayText });
+}
+
+function visit({ uri, altUri }) {
+  const href = (matchMedia("(min-width: 760px)").matches && altUri?.desktop) || uri;
+  const opens = /^https?:/i.test(href);
+  if (opens) open(href, "_blank", "noopener,noreferrer");
+  announce(opens ? "新しいタブで開きました: " : "LINEが開くアドレス: ", href);
+}
+
+async function copy({ clipboardText }) {
+  try {
+    await navigator.clipboard.writeText(clipboardText);
+    announce("コピーしました: ", clipboardText);
+  } catch {
+    announce("コピーできませんでした: ", clipboardText);
+  }
+}
+
+let hiding;
+
+function announce(what, value) {
+  toast.replaceChildren(what, make("strong", {}, value));
+  toast.hidden = false;
+  clearTimeout(hiding);
+  hiding = setTimeout(() => (toast.hidden = true), 6000);
+}
+
+const MOMENTS = { date: ["日付", "date"], time: ["時刻", "time"], datetime: ["日時", "datetime-local"] };
 
 async function pickMoment({ data, mode, initial = "", min = "", max = "" }) {
+  const dialog = byId("moment-dialog");
   const input = byId("moment");
-  input.type = mode === "datetime" ? "datetime-local" : mode;
+  const [name, type] = MOMENTS[mode];
+  dialog.querySelector("h2").textContent = `${name}を選ぶ`;
+  input.type = type;
   // LINE takes a small t as well.
-  [input.value, input.min, input.max] = [initial || min, min, max].map((moment) => moment.replace("t", "T"));
-  if ((await ask(byId("moment-dialog"))) !== "ok") return;
-  await perform({ act: "postback", data, params: { [mode]: input.value } });
+  [input.min, input.max, input.value] = [min, max, initial || min].map((moment) => moment.replace("t", "T"));
+  byId("moment-range").textContent = min || max ? `${input.min.replace("T", " ")} 〜 ${input.max.replace("T", " ")}` : "";
+  if ((await ask(dialog)) === "ok") await perform({ act: "postback", data, params: { [mode]: input.value } });
+}
+
+function sendPhotos(properties) {
+  const input = make("input", { type: "file", accept: "image/*", ...properties });
+  input.addEventListener("change", async () => {
+    for (const file of input.files) await perform(upload(file).then((medium) => ({ act: "image", medium })));
+  });
+  input.click();
 }
 
 export async function sendPlace() {

@@ -41,7 +41,7 @@ export function listen(handlers) {
   const stream = new EventSource("/sim/stream");
   stream.onopen = handlers.open;
   stream.onerror = handlers.lost;
-  for (const kind of ["bubble", "people", "loading", "clock"]) {
+  for (const kind of ["bubble", "people", "loading", "clock", "menu"]) {
     stream.addEventListener(kind, (event) => handlers[kind](JSON.parse(event.data)));
   }
 }

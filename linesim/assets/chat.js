@@ -6,6 +6,7 @@ import { render } from "./bubbles.js";
 import { forgetClock, setClock, setUpClock } from "./clock.js";
 import { edit, quote, setUpComposer, writeIn } from "./composer.js";
 import { botAvatar, byId, day, make, moveByArrows } from "./dom.js";
+import { showMenu } from "./menu.js";
 import { askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
 import { openPopup } from "./popup.js";
 import { follow, forget } from "./strip.js";
@@ -104,7 +105,13 @@ function draw() {
   document.title = current ? `${nameOf(current)} - linesim` : "linesim";
   drawList(chats, { chosen, unread, onchoose: open });
   drawFigures();
+  drawMenu();
   if (current) drawHead(current);
+}
+
+function drawMenu(again) {
+  const current = chat();
+  showMenu(current?.kind === "user" && !current.blocked ? chosen : null, again).catch(() => {});
 }
 
 function drawFigures() {
@@ -241,6 +248,7 @@ listen({
     connections += 1;
     forgetClock();
     await refresh();
+    drawMenu(true);
     if (!chat()) chosen = null;
     const first = matchMedia("(min-width: 760px)").matches ? chats[0]?.id : null;
     const wanted = chosen || addressed() || first || null;
@@ -251,6 +259,7 @@ listen({
   lost: () => tell("シミュレーターとの接続が切れました。つなぎ直しています…"),
   people: refreshSoon,
   clock: setClock,
+  menu: () => drawMenu(true),
   loading: ({ chatId, seconds }) => chatId === chosen && typing(seconds),
   bubble: (bubble) => {
     const others = state.last.filter((each) => each.chatId !== bubble.chatId);

@@ -13,6 +13,13 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+// A picture from anywhere; a neutral sign stands in its place if it does not load.
+export function picture(src, properties) {
+  const missing = () => make("span", { class: `${properties.class || ""} missing`, title: `画像を読み込めません: ${src}` }, icon("photo"));
+  const image = make("img", { ...properties, src, onerror: () => image.replaceWith(missing()) });
+  return image;
+}
+
 // The same for SVG, whose attributes are never properties.
 export function shape(tag, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);

@@ -1,9 +1,9 @@
 // The list of chats, and the dialogs that add to it.
 
 import { post } from "./api.js";
-import { substituted } from "./bubbles.js";
 import { time } from "./clock.js";
 import { avatar, byId, clock, date, day, make } from "./dom.js";
+import { summary } from "./messages.js";
 import { NAMES } from "./stickers.js";
 
 // All chats of a state as the simulator gives it, those spoken in last on top.
@@ -54,12 +54,6 @@ export function nameOf(chat) {
 }
 
 const PREVIEWS = {
-  sticker: "スタンプ",
-  image: "写真",
-  video: "動画",
-  audio: "ボイスメッセージ",
-  file: "ファイル",
-  location: "位置情報",
   follow: "友だちに追加しました",
   unfollow: "ブロックしました",
   postback: "選択しました",
@@ -67,8 +61,7 @@ const PREVIEWS = {
 
 function preview({ message, unsent }, names) {
   if (unsent) return "送信を取り消しました";
-  if (message.type === "textV2") return substituted(message, names);
-  return PREVIEWS[message.type] || message.text || message.altText || "お知らせ";
+  return PREVIEWS[message.type] || summary(message, names);
 }
 
 // Resolves to the new chat's id, or to null.

@@ -2,7 +2,7 @@
 returns.
 
 The chat page's files are read once and served from memory, with a policy that forbids loading
-anything else.
+anything else, except the images and videos that a bot's messages name.
 """
 
 import asyncio
@@ -43,6 +43,7 @@ POLICY = (
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
 
