@@ -7,9 +7,10 @@ import { forgetClock, setClock, setUpClock } from "./clock.js";
 import { edit, quote, setUpComposer, writeIn } from "./composer.js";
 import { botAvatar, byId, day, make, moveByArrows } from "./dom.js";
 import { showMenu } from "./menu.js";
+import { summary } from "./messages.js";
 import { askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
 import { openPopup } from "./popup.js";
-import { follow, forget } from "./strip.js";
+import { follow, forget, setUpStrips } from "./strip.js";
 
 let state = { users: [], groups: [], last: [], bot: { name: "" } };
 let chats = [];
@@ -156,9 +157,9 @@ function actionsOf({ kind, friend, blocked, present, members }) {
   if (!present) return [];
   const outside = state.users.filter((user) => !members.includes(user.userId));
   return [
-    ...outside.map((user) => [`${user.name}を招待`, "add", { act: "memberJoined", user: user.userId }]),
-    ...members.map((id) => [`${nameById(id)}が退出`, "leave", { act: "memberLeft", user: id }]),
     ["ボットを退出", "leave", { act: "leave" }],
+    ...members.map((id) => [`${nameById(id)}が退出`, "leave", { act: "memberLeft", user: id }]),
+    ...outside.map((user) => [`${user.name}を招待`, "add", { act: "memberJoined", user: user.userId }]),
   ];
 }
 
@@ -168,10 +169,9 @@ function messageMenu(bubble, at) {
   const { message, speaker: by, userId, messageId } = bubble;
   const isMine = userId !== null && userId === me();
   const name = by === "bot" ? state.bot.name : nameById(userId);
-  const row = drawn.get(bubble.number);
-  const words = message.text || row?.querySelector("strong, p")?.textContent || "メッセージ";
+  const reply = () => quote(bubble, name, summary(message, nameById));
   openPopup(at, [
-    ...(byId("composer").hidden || UNQUOTABLE.has(message.type) ? [] : [["リプライ", "reply", () => quote(bubble, name, words)]]),
+    ...(byId("composer").hidden || UNQUOTABLE.has(message.type) ? [] : [["リプライ", "reply", reply]]),
     ...(message.text ? [["コピー", "copy", () => navigator.clipboard.writeText(message.text).catch(() => tell("コピーできませんでした"))]] : []),
     ...(isMine && message.type === "text" && chat().kind === "group" ? [["編集", "edit", () => edit(bubble)]] : []),
     ...(isMine ? [["送信取消", "undo", () => perform({ act: "unsend", message: messageId })]] : []),
@@ -301,6 +301,7 @@ function mentioned() {
 setUpComposer(perform, mentioned);
 moveByArrows(byId("chats"));
 setUpClock(tell);
+setUpStrips(stayPinned);
 byId("speaker").addEventListener("change", (event) => {
   speaker = event.target.value;
   redraw();

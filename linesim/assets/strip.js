@@ -24,6 +24,12 @@ const TEXTS = {
   silent: () => "返信がありません。ボットはまだ何も送っていません",
 };
 
+let shown = () => {}; // called after a strip was drawn
+
+export function setUpStrips(after) {
+  shown = after;
+}
+
 const waiting = new Map(); // event id -> { bubble, since, row, why }
 
 // A bubble of the open chat was drawn. An old one, which a transcript had, is asked for at once.
@@ -35,9 +41,13 @@ export function follow(bubble, row, { old = false } = {}) {
   if (!known) silence(bubble);
   const since = known?.since ?? Date.now() - (old ? FIRST_MS : 0);
   waiting.set(eventId, { ...known, bubble, row, since });
-  if (known?.why) row.append(known.why);
+  if (known?.why) attach(waiting.get(eventId));
   if (waiting.size > MOST) waiting.delete(waiting.keys().next().value);
   return plan();
+}
+
+function attach({ row, why }) {
+  (row.querySelector(".said") || row).append(why);
 }
 
 // A push has no event, so it answers all before it.
@@ -80,17 +90,17 @@ async function askAll() {
   }
 }
 
-function say(one, { reasons, answered: sent, console: told }) {
+function say(one, { reasons, answered: sent, console: story }) {
   const failed = reasons.filter(({ kind }) => kind !== "silent");
-  const heard = told && told.result !== "answered" ? told : null;
+  const heard = story && story.result !== "answered" ? story : null;
   const isNewest = ![...waiting.values()].some(({ bubble }) => bubble.number > one.bubble.number);
-  const shown = heard || (sent && !failed.length) ? failed : isNewest ? reasons : failed;
-  const texts = [...shown.map((reason) => TEXTS[reason.kind]?.(reason)), heard?.words].filter(Boolean);
+  const told = !heard && !sent && isNewest ? reasons : failed;
+  const texts = [...told.map((reason) => TEXTS[reason.kind]?.(reason)), heard?.words].filter(Boolean);
   one.why?.remove();
   if (!texts.length) return;
-  const link = told && make("a", { href: told.url, target: "_blank", rel: "noopener" }, "コンソールで見る");
+  const link = story && make("a", { href: story.url, target: "_blank", rel: "noopener" }, "コンソールで見る");
   one.why = make("div", { class: `why${failed.length || heard?.result === "failed" ? " bad" : ""}`, role: "note" }, icon("warn"), make("p", {}, texts.join("。"), link ? " " : null, link));
   if (!failed.length && !heard) one.why.dataset.silent = "true";
-  one.row.append(one.why);
-  one.row.scrollIntoView({ block: "nearest" });
+  attach(one);
+  shown();
 }
