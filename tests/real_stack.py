@@ -27,6 +27,10 @@ SETTINGS = {
 class RealStack(Stage):
     """A stage for one test at a time."""
 
+    def play(self, bot: str, **settings: str) -> None:
+        super().play(bot, **settings)
+        self.wait_for(lambda: self.sim.stops.is_followed, "dispatcher")
+
     def clear(self) -> None:
         """Delete what the test before left."""
         for name in ("schedule", "deadletters", "conversations"):

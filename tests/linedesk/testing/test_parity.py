@@ -7,7 +7,6 @@ from datetime import timedelta
 from random import Random
 
 import pytest
-import requests
 
 from linedesk.store.recurrence import Recurrence
 from linedesk.testing import BotTest
@@ -26,18 +25,6 @@ def stack() -> Iterator[RealStack]:
     with real_stack() as stack:
         stack.play("tests.linedesk.testing.kit_bot:bot")
         yield stack
-
-
-def test_the_simulators_clock_stops_at_each_timer_on_its_way(stack: RealStack) -> None:
-    """Also at those that are set by a timer on the way."""
-    user = stack.sim.add_user("太郎")
-    stack.deliver(stack.sim.drafts.text(user, "count"))
-    began = stack.now().timestamp()
-    answer = requests.post(f"{stack.sim.url}/sim/clock", json={"advance": 86_400}, timeout=60)
-    assert answer.json()["now"] - began == pytest.approx(86_400, abs=30)
-    at = {bubble.text: bubble.at - began for bubble in stack.sim.answers(user)}
-    assert [at["1"], at["2"], at["3"]] == pytest.approx([60, 120, 180], abs=15)
-    assert at["1"] < at["2"] < at["3"]
 
 
 @pytest.mark.long
