@@ -206,7 +206,7 @@ function arrange(element, component, box, isFirst) {
 
 function shareOf({ type, flex, width, height }, across) {
   if (type === "separator" || type === "icon") return 0;
-  if (across && (width || height)) return 0;
+  if (type === "box" && across && (width || height)) return 0;
   return Number.isInteger(flex) && flex >= 0 ? flex : across || type === "filler" ? 1 : 0;
 }
 
