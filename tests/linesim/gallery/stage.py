@@ -19,7 +19,7 @@ import linesim
 from linesim.model.media import sample
 
 HERE = Path(__file__).parent
-SIZE = re.compile(r"/(\d+)x(\d+)\.png$")
+SIZE = re.compile(r"/(\d+)(?:x(\d+)\.png)?$")
 PLANT = """
 for (const [weight, data] of Object.entries(%s)) {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
@@ -116,7 +116,7 @@ def _serve(route: Any) -> None:
     if route.request.url.endswith(".mp4"):
         route.fulfill(body=sample("video").data, content_type="video/mp4")
     elif size := SIZE.search(route.request.url):
-        route.fulfill(body=_svg(*map(int, size.groups())), content_type="image/svg+xml")
+        route.fulfill(body=_svg(*map(int, size.groups(size[1]))), content_type="image/svg+xml")
     else:
         route.fulfill(status=404)
 

@@ -1,14 +1,14 @@
 """A bot's messages on the chat page: what a tap sends to the bot, and where the parts are."""
 
-import re
+import json
 
 import pytest
 
 import linesim
 from linesim.model.media import sample
-from tests.linesim.gallery.stage import Stage
+from tests.linesim.gallery.stage import HERE, Stage
 
-PICTURE = "https://example.com/300x200.png"
+GALLERY = json.loads((HERE / "messages.json").read_text("utf-8"))
 
 
 @pytest.fixture
@@ -106,9 +106,10 @@ def test_a_postback_opens_the_keyboard_or_the_voice_input(stage, page, bot):
     assert page.locator("#tools [data-send=audio]:focus").is_visible()
 
 
-def test_an_address_is_opened_in_a_new_tab_or_shown(stage, page):
+def test_an_address_is_opened_in_a_new_tab_or_shown_and_a_text_is_copied(stage, page):
     alternative = {"altUri": {"desktop": "https://example.com/wide"}}
     web = {"type": "uri", "uri": "https://example.com/narrow", **alternative}
+    page.context.route("https://example.com/**", lambda route: route.fulfill(body="menu"))
     toast = page.locator(".toast")
     for message, address in ((buttons(web), "wide"), (replies(web), "narrow")):
         stage.draw(message)
@@ -120,10 +121,7 @@ def test_an_address_is_opened_in_a_new_tab_or_shown(stage, page):
     stage.draw(buttons({"type": "uri", "uri": "tel:0312345678"}))
     press(page)
     assert toast.inner_text() == "LINEが開くアドレス: tel:0312345678"
-    assert len(page.context.pages) == 2  # Stage has a blank page
-
-
-def test_a_text_is_copied(stage, page):
+    assert len(page.context.pages) == 2  # a blank one of the stage
     stage.draw(buttons({"type": "clipboard", "clipboardText": "3B48740B"}))
     press(page)
     page.locator(".toast", has_text="コピーしました: 3B48740B").wait_for()
@@ -158,73 +156,66 @@ def test_a_quick_reply_sends_pictures_and_places_and_then_vanishes(stage, page, 
     assert shown.count() == 0
 
 
-def within(element, outer):
-    """The element's left, top, width and height, as shares of the outer one's size."""
-    part, whole = element.bounding_box(), outer.bounding_box()
-    x, y = part["x"] - whole["x"], part["y"] - whole["y"]
-    shares = (x / whole["width"], y / whole["height"]), (part["width"], part["height"])
-    return [*shares[0], shares[1][0] / whole["width"], shares[1][1] / whole["height"]]
+def assert_placed(element, whole, area, size):
+    """The element takes an area of the whole, whose size the area's numbers are of."""
+    part, outer = element.bounding_box(), whole.bounding_box()
+    across, down = outer["width"] / size["width"], outer["height"] / size["height"]
+    assert part == pytest.approx(
+        {
+            "x": outer["x"] + area["x"] * across,
+            "y": outer["y"] + area["y"] * down,
+            "width": area["width"] * across,
+            "height": area["height"] * down,
+        },
+        abs=1,
+    )
 
 
 def test_the_areas_of_an_imagemap_are_in_place_at_each_width(stage, page, bot):
-    areas = [(0, 585, 520, 455), (520, 585, 520, 455)]
-    placed = [dict(zip(("x", "y", "width", "height"), area, strict=True)) for area in areas]
-    film = {"originalContentUrl": "https://example.com/film.mp4", "previewImageUrl": PICTURE}
-    link = {"linkUri": "tel:0312345678", "label": "もっと見る"}
-    message = {
-        "type": "imagemap",
-        "baseUrl": "https://example.com/map",
-        "altText": "地図",
-        "baseSize": {"width": 1040, "height": 1040},
-        "video": {
-            **film,
-            "area": {"x": 0, "y": 0, "width": 1040, "height": 585},
-            "externalLink": link,
-        },
-        "actions": [
-            {"type": "uri", "linkUri": "tel:0399999999", "area": placed[0]},
-            {"type": "message", "text": "こんにちは", "area": placed[1]},
-        ],
-    }
-    page.route("https://example.com/map/*", lambda route: route.fulfill(body=sample("image").data))
-    for width, most in ((1100, 420), (360, 300)):
+    message = GALLERY["imagemap"]
+    for width, most, image in ((360, 300, 300), (1100, 420, 460)):
         page.set_viewport_size({"width": width, "height": 900})
         drawn = stage.draw(message)
-        assert drawn.bounding_box()["width"] <= most
-        for button, area in zip(drawn.locator("button.area").all(), areas, strict=True):
-            expected = [part / 1040 for part in area]
-            assert within(button, drawn) == pytest.approx(expected, abs=0.005)
-        whole = drawn.locator("video")
-        assert within(whole, drawn) == pytest.approx([0, 0, 1, 585 / 1040], abs=0.005)
-    assert re.search(r"/map/(300|460)$", drawn.locator("img").evaluate("image => image.currentSrc"))
-    [event] = sent(bot, page, lambda page: press(page, "こんにちは"))
-    assert event["message"]["text"] == "こんにちは"
+        box = drawn.bounding_box()
+        assert box["width"] == pytest.approx(box["height"], abs=1)
+        assert box["width"] <= most
+        for button, action in zip(
+            drawn.locator("button.area").all(), message["actions"], strict=True
+        ):
+            assert_placed(button, drawn, action["area"], message["baseSize"])
+        assert_placed(drawn.locator(".film"), drawn, message["video"]["area"], message["baseSize"])
+        chosen = drawn.locator("> img").evaluate("image => image.currentSrc")
+        assert chosen == f"https://example.com/map/{image}"
+    [event] = sent(bot, page, lambda page: press(page, "Hello"))
+    assert event["message"]["text"] == "Hello"
     drawn = stage.draw(message)
     drawn.locator("video").dispatch_event("ended")
-    press(page, "もっと見る")
+    press(page, "More")
     page.locator(".toast", has_text="tel:0312345678").wait_for()
 
 
 def test_templates_have_the_shapes_that_line_documents(stage, page, bot):
-    choice = {"type": "message", "label": "買う", "text": "買う"}
-    column = {"thumbnailImageUrl": PICTURE, "title": "品", "actions": [choice]}
-    for ratio, expected in (("rectangle", 1.51), ("square", 1.0)):
-        columns = [{**column, "text": "短い"}, {**column, "text": "長い文章" * 12}]
-        template = {"type": "carousel", "imageAspectRatio": ratio, "columns": columns}
-        drawn = stage.draw({"type": "template", "altText": "品", "template": template})
-        boxes = [each.bounding_box() for each in drawn.locator(".template").all()]
-        assert len({(box["width"], box["height"], box["y"]) for box in boxes}) == 1
-        assert len({one.bounding_box()["y"] for one in drawn.locator(".choices").all()}) == 1
-        image = drawn.locator("img").first.bounding_box()
-        assert image["width"] / image["height"] == pytest.approx(expected, abs=0.01)
+    drawn = stage.draw(GALLERY["carousel"])
+    tops = drawn.locator(".choices").evaluate_all("all => all.map((each) => each.offsetTop)")
+    sizes = drawn.locator(".template").evaluate_all(
+        "all => all.map((each) => [each.offsetWidth, each.offsetHeight])"
+    )
+    assert (len(set(tops)), len(sizes), sizes[0]) == (1, 2, sizes[1])
+    for name, ratio, fit in (
+        ("buttons", 1.51, "cover"),
+        ("buttons-square-contain", 1.0, "contain"),
+    ):
+        image = stage.draw(GALLERY[name]).locator("img")
+        box = image.bounding_box()
+        assert box["width"] / box["height"] == pytest.approx(ratio, abs=0.01)
+        assert image.evaluate("image => getComputedStyle(image).objectFit") == fit
     default = {"type": "message", "label": "詳細", "text": "詳細"}
-    stage.draw(buttons(choice, thumbnailImageUrl=PICTURE, title="品", defaultAction=default))
-    [event] = sent(bot, page, lambda page: page.locator(".face img").click())
+    stage.draw(buttons(default, title="品", defaultAction=default))
+    [event] = sent(bot, page, lambda page: page.locator(".face strong").click())
     assert event["message"]["text"] == "詳細"
-    confirm = {"type": "confirm", "text": "いい？", "actions": [choice, {**choice, "label": "否"}]}
-    drawn = stage.draw({"type": "template", "altText": "？", "template": confirm})
-    left, right = (each.bounding_box() for each in drawn.locator(".choices button").all())
-    assert left["y"] == right["y"] and left["width"] == pytest.approx(right["width"], abs=1)
+    yes, no = stage.draw(GALLERY["confirm"]).locator(".choices button").all()
+    assert no.bounding_box()["y"] == yes.bounding_box()["y"]
+    assert no.bounding_box()["width"] == pytest.approx(yes.bounding_box()["width"], abs=1)
 
 
 def test_links_and_emojis_of_a_text_are_in_place_and_a_quote_shows_the_quoted(
@@ -250,25 +241,15 @@ def test_links_and_emojis_of_a_text_are_in_place_and_a_quote_shows_the_quoted(
 
 
 def test_the_rich_menu_opens_by_itself_and_its_areas_are_in_place(stage, page, bot):
-    size, bounds = {"width": 2500, "height": 1686}, (1250, 843, 1250, 843)
+    size = {"width": 2500, "height": 1686}
+    bounds = {"x": 1250, "y": 843, "width": 1250, "height": 843}
     action = {"type": "postback", "label": "閉", "data": "c", "inputOption": "closeRichMenu"}
-    area = {
-        "bounds": dict(zip(("x", "y", "width", "height"), bounds, strict=True)),
-        "action": action,
-    }
-    menu = {
-        "richMenuId": "richmenu-1",
-        "size": size,
-        "selected": True,
-        "name": "主",
-        "chatBarText": "メニュー",
-        "areas": [area],
-    }
+    area = {"bounds": bounds, "action": action}
+    menu = {"richMenuId": "richmenu-1", "size": size, "selected": True, "name": "主"}
+    menu |= {"chatBarText": "メニュー", "areas": [area]}
     page.route("**/sim/users/*/menu", lambda route: route.fulfill(json={"menu": menu}))
-    page.route(
-        "**/sim/menus/richmenu-1/image",
-        lambda route: route.fulfill(body=sample("image").data, content_type="image/jpeg"),
-    )
+    picture = {"body": sample("image").data, "content_type": "image/jpeg"}
+    page.route("**/sim/menus/richmenu-1/image", lambda route: route.fulfill(**picture))
     page.reload()
     board = page.locator("#menu .menu-board")
     for width in (1100, 360):
@@ -276,8 +257,7 @@ def test_the_rich_menu_opens_by_itself_and_its_areas_are_in_place(stage, page, b
         board.wait_for()
         box = board.bounding_box()
         assert box["width"] / box["height"] == pytest.approx(2500 / 1686, abs=0.01)
-        expected = [1250 / 2500, 843 / 1686, 1250 / 2500, 843 / 1686]
-        assert within(board.locator("button"), board) == pytest.approx(expected, abs=0.005)
+        assert_placed(board.locator("button"), board, bounds, size)
     [event] = sent(bot, page, lambda page: press(page, "閉"))
     assert event["postback"]["data"] == "c"
     assert board.is_hidden()
