@@ -1,6 +1,6 @@
 // One line of a chat as an element.
 
-import { avatar, botAvatar, byId, clock, make, picture } from "./dom.js";
+import { avatar, botAvatar, byId, clock, icon, make, picture } from "./dom.js";
 import { drawMessage, summary } from "./messages.js";
 
 const ERRORS = {
@@ -13,13 +13,27 @@ const ERRORS = {
 const known = new Map(); // message id -> bubble, for quotes
 
 // `context`: me (the user whose phone this is), bot (its name), names (a name by user id), and handlers
-// unsend(bubble) and choose(action).
+// menu(bubble, place) and choose(action).
 export function render(bubble, context) {
   if (bubble.messageId) known.set(bubble.messageId, bubble);
   const row = rowOf(bubble, context);
   row.dataset.number = bubble.number;
   row.dataset.at = bubble.at;
+  if (bubble.messageId && !bubble.unsent) {
+    row.querySelector(".line").addEventListener("contextmenu", (event) => {
+      if (event.target.closest("a, video, audio")) return;
+      event.preventDefault();
+      const { clientX: x, clientY: y } = event;
+      context.handlers.menu(bubble, { left: x, right: x, top: y, bottom: y });
+    });
+  }
   return row;
+}
+
+function more(bubble, { handlers }) {
+  if (!bubble.messageId) return null;
+  const open = ({ currentTarget }) => handlers.menu(bubble, currentTarget.getBoundingClientRect());
+  return make("button", { class: "more", type: "button", ariaLabel: "メッセージのメニュー", ariaHasPopup: "menu", onclick: open }, icon("more"));
 }
 
 function rowOf(bubble, context) {
@@ -32,9 +46,8 @@ function mine(bubble, context) {
   const aside = make(
     "span",
     { class: "aside" },
-    bubble.messageId
-      ? make("button", { class: "unsend", type: "button", title: "送信を取り消す", onclick: () => context.handlers.unsend(bubble) }, "取消")
-      : null,
+    more(bubble, context),
+    bubble.edited ? make("span", {}, "編集済み") : null,
     make("span", { class: "read" }, { delivered: "既読", sending: "送信中" }[bubble.fate] || ""),
     make("time", {}, clock(bubble.at)),
   );
@@ -49,7 +62,8 @@ function mine(bubble, context) {
 function theirs(bubble, context) {
   const fromBot = bubble.speaker === "bot";
   const name = nameOf(bubble, context);
-  const aside = make("span", { class: "aside" }, make("time", {}, clock(bubble.at)));
+  const edited = bubble.edited ? make("span", {}, "編集済み") : null;
+  const aside = make("span", { class: "aside" }, more(bubble, context), edited, make("time", {}, clock(bubble.at)));
   return make(
     "li",
     { class: `theirs${fromBot ? " bot" : ""}` },

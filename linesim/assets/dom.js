@@ -45,6 +45,19 @@ export function film(src, poster, preload = "none") {
   return make("div", { class: "film" }, video, button);
 }
 
+// Arrow keys, Home and End move the focus among an element's buttons.
+export function moveByArrows(element) {
+  element.addEventListener("keydown", (event) => {
+    const buttons = [...element.querySelectorAll("button:not(:disabled)")];
+    const here = buttons.indexOf(document.activeElement);
+    const [after, before] = [here + 1, here - 1];
+    const next = { ArrowDown: after, ArrowRight: after, ArrowUp: before, ArrowLeft: before, Home: 0, End: -1 }[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    buttons.at(next % buttons.length)?.focus();
+  });
+}
+
 export const byId = (id) => document.getElementById(id);
 
 // A circle with the name's first letter, its colour drawn from the id.
@@ -65,6 +78,8 @@ export const ZONE = { timeZone: "Asia/Tokyo" };
 
 export const clock = (at) =>
   new Date(at).toLocaleTimeString("ja-JP", { ...ZONE, hour: "2-digit", minute: "2-digit" });
+
+export const date = (at) => new Date(at).toLocaleDateString("ja-JP", { ...ZONE, month: "numeric", day: "numeric" });
 
 export const day = (at) =>
   new Date(at).toLocaleDateString("ja-JP", { ...ZONE, year: "numeric", month: "long", day: "numeric", weekday: "short" });

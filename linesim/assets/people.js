@@ -1,7 +1,8 @@
 // The list of chats, and the dialogs that add to it.
 
 import { post } from "./api.js";
-import { avatar, byId, clock, make } from "./dom.js";
+import { time } from "./clock.js";
+import { avatar, byId, clock, date, day, make } from "./dom.js";
 import { summary } from "./messages.js";
 import { NAMES } from "./stickers.js";
 
@@ -17,6 +18,8 @@ export function chatsOf(state) {
 
 export function drawList(chats, { chosen, unread, onchoose }) {
   const names = (id) => chats.find((chat) => chat.id === id)?.name;
+  const today = day(time());
+  const focused = byId("chats").contains(document.activeElement) && document.activeElement.dataset.chat;
   byId("chats").replaceChildren(
     ...chats.map((chat) => {
       const count = unread.get(chat.id);
@@ -25,7 +28,7 @@ export function drawList(chats, { chosen, unread, onchoose }) {
         {},
         make(
           "button",
-          { type: "button", class: chat.id === chosen ? "chosen" : "", "data-chat": chat.id, onclick: () => onchoose(chat.id) },
+          { type: "button", class: chat.id === chosen ? "chosen" : "", ariaCurrent: chat.id === chosen ? "true" : null, "data-chat": chat.id, onclick: () => onchoose(chat.id) },
           avatar(chat.id, chat.name),
           make(
             "span",
@@ -36,13 +39,14 @@ export function drawList(chats, { chosen, unread, onchoose }) {
           make(
             "span",
             { class: "when" },
-            make("time", {}, chat.last ? clock(chat.last.at) : ""),
+            make("time", {}, chat.last ? (day(chat.last.at) === today ? clock : date)(chat.last.at) : ""),
             count ? make("b", { ariaLabel: `未読 ${count}` }, String(count)) : null,
           ),
         ),
       );
     }),
   );
+  if (focused) byId("chats").querySelector(`[data-chat="${focused}"]`)?.focus();
 }
 
 export function nameOf(chat) {
@@ -72,6 +76,13 @@ export async function askForUser(users) {
 
 export async function askForGroup(users) {
   byId("group-name").value = "";
+  // A room has no name of its own: LINE shows its members.
+  const kind = () => byId("group-form").elements.kind.value;
+  const choose = () => {
+    byId("group-name").disabled = byId("group-name").parentElement.hidden = kind() === "room";
+  };
+  byId("group-form").onchange = choose;
+  choose();
   byId("group-members").replaceChildren(
     ...users.map((user) =>
       make("label", {}, make("input", { type: "checkbox", value: user.userId, checked: true }), user.name),
@@ -79,7 +90,9 @@ export async function askForGroup(users) {
   );
   if ((await ask(byId("group-dialog"))) !== "ok") return null;
   const members = [...byId("group-members").querySelectorAll(":checked")].map((box) => box.value);
-  const group = await post("/sim/groups", { name: byId("group-name").value.trim(), members, present: false });
+  const others = users.filter((user) => members.includes(user.userId)).map((user) => user.name);
+  const name = kind() === "room" ? others.join("、").slice(0, 100) || "メンバーなし" : byId("group-name").value.trim();
+  const group = await post("/sim/groups", { name, members, kind: kind(), present: false });
   await post("/sim/deliveries", { acts: [{ act: "join", chat: group.chatId }] });
   return group.chatId;
 }

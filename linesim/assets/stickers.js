@@ -46,15 +46,16 @@ const FACES = [
 
 // A neutral picture in place of LINE's own, another one for each id.
 export function stickerPicture({ packageId, stickerId }) {
-  const hue = hueOf(`${packageId}/${stickerId}`);
+  const hash = hueOf(`${packageId}/${stickerId}`);
+  const hue = (hash * 47) % 360;
   const face = FACES[(Number(stickerId) + 4) % FACES.length] || FACES[0];
-  const fill = `hsl(${hue} 62% 76%)`;
+  const [fill, around] = [`hsl(${hue} 62% 76%)`, `hsl(${hue} 58% 55%)`];
   const lines = { fill: "none", stroke: "#3a3230", "stroke-width": 3.5, "stroke-linecap": "round", "stroke-linejoin": "round" };
   return shape(
     "svg",
     { class: "sticker", viewBox: "-2 -2 104 104", role: "img", "aria-label": "スタンプ" },
-    shape("path", { ...lines, fill, d: EARS[hue % EARS.length] }),
+    shape("path", { ...lines, fill, d: EARS[hash % EARS.length] }),
     shape("circle", { ...lines, fill, cx: 50, cy: 54, r: 34 }),
-    ...face.map((d) => shape("path", { ...lines, d })),
+    ...face.map((d, part) => shape("path", { ...lines, d, ...(part === 2 && { stroke: around }) })),
   );
 }

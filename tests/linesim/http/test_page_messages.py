@@ -61,7 +61,7 @@ def test_a_message_and_a_postback_reach_the_bot(stage, page, bot):
     [event] = sent(bot, page)
     assert (event["type"], event["postback"]) == ("postback", {"data": "a=1"})
     assert page.locator("li.mine .text").all_inner_texts() == ["買います"]
-    assert page.locator("li.mine .unsend").count() == 0
+    assert page.locator("li.mine .more").count() == 0
 
     stage.draw(buttons({"type": "postback", "data": "a=2", "text": "古い形"}))
     with page.expect_response(
