@@ -164,4 +164,5 @@ VALUES: Mapping[str, Check] = {
     "URIAction.uri": url(1_000, ()),
     "AltUri.desktop": url(1_000, ()),
     "UserMentionTarget.userId": text(MOST),
+    "ShowLoadingAnimationRequest.loadingSeconds": number(5, 60, step=5),
 }

@@ -13,6 +13,8 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
+from linemessages import check_request
+from linemessages.finding import Found
 from linesim.http import reading, sending, webhook_settings
 from linesim.http.answers import Answer, Body, NoAnswer, faulty, refusal
 from linesim.http.stopping import Stopped, Stopping
@@ -36,6 +38,8 @@ ACTS: dict[str, Act] = {
     "validate_reply": sending.validate,
     "validate_push": sending.validate,
     "validate_multicast": sending.validate,
+    "validate_narrowcast": sending.validate,
+    "validate_broadcast": sending.validate,
     "quota": reading.quota,
     "consumption": reading.consumption,
     "content": reading.content,
@@ -172,6 +176,9 @@ class LineApi:
             raise errors.retry_key_not_supported()
         if endpoint.method != "GET" and not (endpoint.body_is_optional and raw == b""):
             _check_body(call, request, raw)
+        sending.check_key(self._platform, call)
+        if endpoint.schema is not None and call.body is not None:
+            _refuse(check_request(endpoint.schema, call.body))
         answer = ACTS[endpoint.name](self._platform, call, **request.path_params)
         call.accepted, call.accepted_at = True, time.monotonic()
         return answer
@@ -217,6 +224,14 @@ def _check_body(call: Call, request: Request, raw: bytes | None) -> None:
         raise errors.media_type_not_supported(content_type)
     if not isinstance(call.body, dict):
         raise _not_json(raw)
+
+
+def _refuse(found: Found) -> None:
+    """What linemessages does not know is refused, too: LINE may take it, and nobody could say
+    what for.
+    """
+    if found:
+        raise errors.invalid_body(*found)
 
 
 def _not_json(raw: bytes) -> LineError:

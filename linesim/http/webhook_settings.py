@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from linemessages import Finding
 from linesim.http.answers import Answer, json_answer
-from linesim.http.validation import problem
 from linesim.model import errors
 from linesim.model.calls import Call
 from linesim.model.deliveries import Delivery
@@ -80,7 +80,7 @@ def _url_of(platform: Platform) -> str:
 
 def _checked(url: Any) -> str:
     if not isinstance(url, str) or len(url) > MOST_URL or not _is_http(url):
-        raise errors.invalid_body([problem("endpoint", "Invalid webhook endpoint URL")])
+        raise errors.invalid_body(Finding("Invalid webhook endpoint URL", "endpoint"))
     return url
 
 

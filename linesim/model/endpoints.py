@@ -33,17 +33,38 @@ class Endpoint:
     method: str
     path: str
     rate: Rate = MOST
+    schema: str | None = None
+    """Of the body, by its name in LINE's OpenAPI."""
     takes_retry_key: bool = False
     body_is_optional: bool = False
 
 
 ENDPOINTS = (
-    Endpoint("reply", "POST", "/v2/bot/message/reply"),
-    Endpoint("push", "POST", "/v2/bot/message/push", takes_retry_key=True),
-    Endpoint("multicast", "POST", "/v2/bot/message/multicast", Rate(200), takes_retry_key=True),
-    Endpoint("validate_reply", "POST", "/v2/bot/message/validate/reply"),
-    Endpoint("validate_push", "POST", "/v2/bot/message/validate/push"),
-    Endpoint("validate_multicast", "POST", "/v2/bot/message/validate/multicast"),
+    Endpoint("reply", "POST", "/v2/bot/message/reply", schema="ReplyMessageRequest"),
+    Endpoint(
+        "push",
+        "POST",
+        "/v2/bot/message/push",
+        schema="PushMessageRequest",
+        takes_retry_key=True,
+    ),
+    Endpoint(
+        "multicast",
+        "POST",
+        "/v2/bot/message/multicast",
+        Rate(200),
+        schema="MulticastRequest",
+        takes_retry_key=True,
+    ),
+    *(
+        Endpoint(
+            f"validate_{way}",
+            "POST",
+            f"/v2/bot/message/validate/{way}",
+            schema="ValidateMessageRequest",
+        )
+        for way in ("reply", "push", "multicast", "narrowcast", "broadcast")
+    ),
     Endpoint("quota", "GET", "/v2/bot/message/quota"),
     Endpoint("consumption", "GET", "/v2/bot/message/quota/consumption"),
     Endpoint("content", "GET", "/v2/bot/message/{message_id}/content"),
@@ -56,14 +77,27 @@ ENDPOINTS = (
     Endpoint("group_size", "GET", "/v2/bot/group/{group_id}/members/count"),
     Endpoint("room_size", "GET", "/v2/bot/room/{room_id}/members/count"),
     Endpoint("info", "GET", "/v2/bot/info"),
-    Endpoint("loading", "POST", "/v2/bot/chat/loading/start", Rate(100)),
+    Endpoint(
+        "loading",
+        "POST",
+        "/v2/bot/chat/loading/start",
+        Rate(100),
+        schema="ShowLoadingAnimationRequest",
+    ),
     Endpoint("webhook", "GET", "/v2/bot/channel/webhook/endpoint", Rate(1_000, 60)),
-    Endpoint("set_webhook", "PUT", "/v2/bot/channel/webhook/endpoint", Rate(1_000, 60)),
+    Endpoint(
+        "set_webhook",
+        "PUT",
+        "/v2/bot/channel/webhook/endpoint",
+        Rate(1_000, 60),
+        schema="SetWebhookEndpointRequest",
+    ),
     Endpoint(
         "test_webhook",
         "POST",
         "/v2/bot/channel/webhook/test",
         Rate(60, 3_600),
+        schema="TestWebhookEndpointRequest",
         body_is_optional=True,
     ),
 )

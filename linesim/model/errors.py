@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from linemessages import Finding
+
 
 class LineError(Exception):
     """A refusal as LINE would send it: status, message, details and headers."""
@@ -45,7 +47,8 @@ class NotPossible(ValueError):
     """An action that LINE does not allow, such as a message from a user who has blocked the bot."""
 
 
-def invalid_body(details: Sequence[Mapping[str, str]]) -> LineError:
+def invalid_body(*found: Finding) -> LineError:
+    details = [one.as_detail() for one in found]
     return LineError(400, f"The request body has {len(details)} error(s)", details=details)
 
 
