@@ -21,7 +21,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
     for name, message in json.loads(path.read_text("utf-8")).items()
 }
 # The edges of shapes and letters differ a little from one Chromium to the next.
-MOST_DIFFERING = 0.002
+MOST_DIFFERING = 0.001
 MOST_BYTES = 500_000
 
 
