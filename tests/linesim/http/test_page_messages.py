@@ -19,7 +19,7 @@ def sim(bot):
 
 @pytest.fixture
 def stage(browser, sim):
-    stage = Stage(browser, sim, permissions=["clipboard-read", "clipboard-write"])
+    stage = Stage(browser, sim)
     yield stage
     stage.close()
     assert stage.errors == []
@@ -109,6 +109,7 @@ def test_a_postback_opens_the_keyboard_or_the_voice_input(stage, page, bot):
 def test_an_address_is_opened_in_a_new_tab_or_shown_and_a_text_is_copied(stage, page):
     alternative = {"altUri": {"desktop": "https://example.com/wide"}}
     web = {"type": "uri", "uri": "https://example.com/narrow", **alternative}
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.context.route("https://example.com/**", lambda route: route.fulfill(body="menu"))
     toast = page.locator(".toast")
     for message, address in ((buttons(web), "wide"), (replies(web), "narrow")):
@@ -240,26 +241,37 @@ def test_links_and_emojis_of_a_text_are_in_place_and_a_quote_shows_the_quoted(
     page.locator("li.mine .quote", has_text="九時です").wait_for()
 
 
-def test_the_rich_menu_opens_by_itself_and_its_areas_are_in_place(stage, page, bot):
-    size = {"width": 2500, "height": 1686}
-    bounds = {"x": 1250, "y": 843, "width": 1250, "height": 843}
-    action = {"type": "postback", "label": "閉", "data": "c", "inputOption": "closeRichMenu"}
-    area = {"bounds": bounds, "action": action}
-    menu = {"richMenuId": "richmenu-1", "size": size, "selected": True, "name": "主"}
-    menu |= {"chatBarText": "メニュー", "areas": [area]}
-    page.route("**/sim/users/*/menu", lambda route: route.fulfill(json={"menu": menu}))
-    picture = {"body": sample("image").data, "content_type": "image/jpeg"}
-    page.route("**/sim/menus/richmenu-1/image", lambda route: route.fulfill(**picture))
-    page.reload()
+def test_a_rich_menu_opens_by_itself_is_in_place_and_can_be_switched(stage, page, bot, line):
+    size = {"width": 800, "height": 540}
+    bounds = {"x": 400, "y": 270, "width": 400, "height": 270}
+    close = {"type": "postback", "label": "閉じる", "data": "c", "inputOption": "closeRichMenu"}
+    switch = {"type": "richmenuswitch", "label": "次", "richMenuAliasId": "b", "data": "s"}
+    for alias, action in (("a", switch), ("b", close)):
+        menu = {"size": size, "selected": alias == "a", "name": alias, "chatBarText": alias}
+        menu |= {"areas": [{"bounds": bounds, "action": action}]}
+        made = line.post("/v2/bot/richmenu", menu).json()["richMenuId"]
+        line.session.post(
+            f"{line.sim.url}/v2/bot/richmenu/{made}/content",
+            data=page.screenshot(clip={"x": 0, "y": 0, **size}),
+            headers={"content-type": "image/png"},
+        )
+        line.post("/v2/bot/richmenu/alias", {"richMenuAliasId": alias, "richMenuId": made})
+        if alias == "a":
+            line.post(f"/v2/bot/user/{stage.user.user_id}/richmenu/{made}", {})
     board = page.locator("#menu .menu-board")
     for width in (1100, 360):
         page.set_viewport_size({"width": width, "height": 800})
         board.wait_for()
         box = board.bounding_box()
-        assert box["width"] / box["height"] == pytest.approx(2500 / 1686, abs=0.01)
+        assert box["width"] / box["height"] == pytest.approx(800 / 540, abs=0.01)
         assert_placed(board.locator("button"), board, bounds, size)
-    [event] = sent(bot, page, lambda page: press(page, "閉"))
-    assert event["postback"]["data"] == "c"
+    [event] = sent(bot, page, lambda page: press(page, "次"))
+    done = {"newRichMenuAliasId": "b", "status": "SUCCESS"}
+    assert event["postback"] == {"data": "s", "params": done}
+    [event] = sent(bot, page, lambda page: press(page, "閉じる"))
+    assert event["postback"] == {"data": "c"}
     assert board.is_hidden()
-    press(page, "メニュー")
+    press(page, "b")
     assert board.is_visible()
+    line.session.delete(f"{line.sim.url}/v2/bot/user/{stage.user.user_id}/richmenu")
+    page.locator("#menu").wait_for(state="hidden")
