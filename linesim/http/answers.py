@@ -60,7 +60,7 @@ def refusal(error: LineError) -> Answer:
         *(error.status, content),
         headers=error.headers,
         message=error.message,
-        details=error.details,
+        details=error.details or (),
     )
 
 
