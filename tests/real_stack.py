@@ -5,20 +5,17 @@ the tests' process.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import linesim
 from linedesk.launch.sim_clock import is_done
 from linedesk.launch.stage import Stage
 from linedesk.setup.private_mongod import MongodNotFound
-from linedesk.store.records.timers import RUN_AT
 from tests.conftest import missing
 
-WAITING: Mapping[str, Any] = {RUN_AT: {"$ne": None}}
 SETTINGS = {
     "LINE_ACCESS_INTERVAL_MS": "0",
     "HANDLER_TRIES": "1",
@@ -29,6 +26,10 @@ SETTINGS = {
 
 class RealStack(Stage):
     """A stage for one test at a time."""
+
+    def play(self, bot: str, **settings: str) -> None:
+        super().play(bot, **settings)
+        self.wait_for(lambda: self.sim.stops.is_followed, "dispatcher")
 
     def clear(self) -> None:
         """Delete what the test before left."""
@@ -41,11 +42,8 @@ class RealStack(Stage):
 
     def move_to(self, moment: datetime) -> None:
         """Move the clock ahead, with a stop at each timer on the way."""
-        while (now := self.now()) < moment:
-            due = self.database["schedule"].find_one(WAITING, sort=[(RUN_AT, 1)])
-            stop = min(due[RUN_AT], moment) if due else moment
-            self.sim.advance(max(0.0, (stop - now) / timedelta(seconds=1)))
-            self.wait_until_quiet()
+        self.sim.stops.advance((moment - self.now()) / timedelta(seconds=1))
+        self.wait_until_quiet()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ The console is asked for the event by its id, as JSON. Without a console the sim
 knowledge is all.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +12,7 @@ from urllib.parse import quote
 import requests
 
 from linesim.model.calls import Call
-from linesim.model.deliveries import Delivery, Event
+from linesim.model.deliveries import Delivery
 from linesim.model.errors import UnknownChat
 from linesim.model.events import chat_id_of
 from linesim.model.options import Options
@@ -27,11 +28,15 @@ def reasons(platform: Platform, event_id: str) -> View:
     A call without the event's reply token belongs to the newest event of its chat. Raises
     UnknownChat for an unknown event. The caller holds the simulator's lock.
     """
-    delivery, event = _delivered(platform, event_id)
+    posts = [each for each in platform.deliveries if event_id in each.event_ids]
+    if not posts:
+        raise UnknownChat(f"no event {event_id}")
+    first, delivery = posts[0], posts[-1]
+    event = next(each for each in first.events if each.get("webhookEventId") == event_id)
     chat_id = chat_id_of(event) or ""
-    calls = list(_calls(platform, event, chat_id))
+    calls = list(_calls(platform, first, event_id, chat_id))
     found: list[View] = []
-    if delivery.answered is not None and not delivery.delivered:
+    if (delivery.status or delivery.error) and not delivery.delivered:
         found.append({"kind": "webhook", "status": delivery.status, "error": delivery.error})
     for call in calls:
         found += _of_call(call, chat_id)
@@ -41,28 +46,17 @@ def reasons(platform: Platform, event_id: str) -> View:
     return {"eventId": event_id, "answered": is_sent, "reasons": found}
 
 
-def _delivered(platform: Platform, event_id: str) -> tuple[Delivery, Event]:
-    """The event's newest POST."""
-    for delivery in reversed(platform.deliveries):
-        for event in delivery.events:
-            if event.get("webhookEventId") == event_id:
-                return delivery, event
-    raise UnknownChat(f"no event {event_id}")
-
-
-def _calls(platform: Platform, event: Event, chat_id: str) -> Iterator[Call]:
-    since = event["timestamp"] / 1000
+def _calls(platform: Platform, first: Delivery, event_id: str, chat_id: str) -> Iterator[Call]:
     later = (
-        other["timestamp"] / 1000
-        for delivery in platform.deliveries
-        for other in delivery.events
-        if chat_id_of(other) == chat_id and other["timestamp"] > event["timestamp"]
+        each.started
+        for each in platform.deliveries
+        if each.started > first.started and chat_id in map(chat_id_of, each.events)
     )
-    until = min(later, default=float("inf"))
+    until = min(later, default=math.inf)
     for call in platform.calls.since():
-        is_own = call.event_id == event["webhookEventId"]
-        is_next = call.event_id is None and chat_id in _addressed(call) and since <= call.at < until
-        if call.endpoint in ("reply", "push", "multicast") and (is_own or is_next):
+        is_next = call.event_id is None and first.started <= call.started < until
+        is_own = call.event_id == event_id or (is_next and chat_id in _addressed(call))
+        if call.endpoint in ("reply", "push", "multicast") and is_own:
             yield call
 
 

@@ -35,12 +35,13 @@ class Stops:
         self._moving = Lock()
         self.goal: float | None = None
         """During a move: how far ahead the clock is at its end."""
+        self.is_followed = False
+        """Whether a bot's server reports."""
         self._due: Due | None = None
-        self._reports = False
 
     def report(self, due: Due) -> None:
         with self._platform.watch.changing():
-            self._due, self._reports = due, True
+            self._due, self.is_followed = due, True
 
     def advance(self, seconds: float) -> None:
         """Returns at the end; raises ValueError like linesim.model.clock."""
@@ -51,7 +52,7 @@ class Stops:
             self._due, patience = None, DONE_SECONDS
             self.goal = end = clock.ahead + seconds
             try:
-                while self._reports and (due := self._when_fired(patience)):
+                while self.is_followed and (due := self._when_fired(patience)):
                     patience = patience if due.is_done else 0.0
                     left = end - clock.ahead
                     if due.at is None or (until := due.at - clock.time()) >= left:
@@ -84,5 +85,5 @@ class Stops:
         try:
             return self._platform.watch.wait_for(look, patience + REPORT_SECONDS)
         except TimeoutError:
-            self._reports = False
+            self.is_followed = False
             return None
