@@ -176,9 +176,10 @@ def unlink_menu(platform: Platform, call: Call, user_id: str) -> Answer:
     return json_answer({})
 
 
-def _check_user(platform: Platform, user_id: str) -> None:
+def _check_user(platform: Platform, user_id: str, where: str | None = None) -> None:
+    """`where` is its place in the body; None: it is in the path."""
     if user_id not in platform.world.users and not USER_ID.fullmatch(user_id):
-        raise errors.invalid_parameter("userId")
+        raise errors.invalid_property(where) if where else errors.invalid_parameter("userId")
 
 
 def link_menus(platform: Platform, call: Call) -> Answer:
@@ -199,8 +200,7 @@ def unlink_menus(platform: Platform, call: Call) -> Answer:
 
 def _check_users(platform: Platform, call: Call) -> None:
     for place, user_id in enumerate(call.body["userIds"]):
-        if user_id not in platform.world.users and not USER_ID.fullmatch(user_id):
-            raise errors.invalid_property(f"'userIds[{place}]'")
+        _check_user(platform, user_id, f"'userIds[{place}]'")
 
 
 def batch_menus(platform: Platform, call: Call) -> Answer:
@@ -219,11 +219,11 @@ def _replaced(platform: Platform, call: Call) -> Links:
     menus, operations = platform.menus.menus, call.body["operations"]
     unknown, bare = [], []
     for place, one in enumerate(operations):
-        for way in ("from", "to"):
-            where, menu_id = f"operations[{place}].{way}", one.get(way)
-            if menu_id is not None and menu_id not in menus:
+        for way in sorted({"from", "to"} & one.keys()):
+            where, menu_id = f"operations[{place}].{way}", one[way]
+            if menu_id not in menus:
                 unknown.append(Finding(f"Richmenu ({menu_id}) is not found", where))
-            elif way == "to" and menu_id is not None and menus[menu_id].image is None:
+            elif way == "to" and menus[menu_id].image is None:
                 told = f"'to' richmenu ({menu_id}) must have image but it doesn't"
                 bare.append(Finding(told, where))
     if unknown or bare:
