@@ -19,6 +19,7 @@ from linemessages.limits import COUNTS, FLEX_VALUES, REQUIRED, VALUES
 from linemessages.rules import RULES
 
 MOST_MESSAGES = 5
+WITHOUT_MENTIONS = {"MulticastRequest", "NarrowcastRequest", "BroadcastRequest"}
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ PLACES: Mapping[str, Place] = {
     "ButtonsTemplate.defaultAction": Place(20),
     "CarouselColumn.defaultAction": Place(20),
     "ImageCarouselColumn.action": Place(12),
+    "RichMenuArea.action": Place(20, more=("richmenuswitch",)),
     "FlexButton.action": Place(40, is_required=True, schemes=()),
 }
 # docs, "Use LINE features with the LINE URL scheme": a native app's own scheme may be used in Flex.
@@ -66,18 +68,45 @@ def check_messages(messages: Any, *, mentions: bool = True) -> Found:
         values.items(_union("Message"), 1, MOST_MESSAGES)(messages, found)
     except RecursionError:
         found.append(Finding("Is nested too deeply"))
+    put_below("messages", found)
     if not mentions:
         _no_mentions(messages, found)
-    put_below("messages", found)
     return found
 
 
-def _no_mentions(messages: list[Any], found: Found) -> None:
-    for place, message in enumerate(messages):
+def check_request(name: str, body: Any) -> Found:
+    """Return what LINE would refuse in the JSON of a request, in order.
+
+    `name` is that of its schema in LINE's OpenAPI, such as `PushMessageRequest`; raises KeyError
+    for one that is not there.
+    """
+    found: Found = []
+    try:
+        _object(name)(body, found)
+    except RecursionError:
+        found.append(Finding("Is nested too deeply"))
+    if name == "RichMenuRequest":
+        _as_of_a_menu(found)
+    if name in WITHOUT_MENTIONS and isinstance(body, dict):
+        _no_mentions(body.get("messages"), found)
+    return found
+
+
+def _as_of_a_menu(found: Found) -> None:
+    """LINE words two errors of a rich menu otherwise (reference, "Create rich menu")."""
+    for one in found:
+        if one.message == values.EMPTY:
+            one.message = "must be specified"
+        elif one.property.endswith(".action.uri"):
+            one.message = "invalid uri"
+
+
+def _no_mentions(messages: Any, found: Found) -> None:
+    for place, message in enumerate(messages if isinstance(messages, list) else ()):
         given = message.get("substitution") if isinstance(message, dict) else None
         for name, one in (given if isinstance(given, dict) else {}).items():
             if isinstance(one, dict) and one.get("type") == "mention":
-                where = f"[{place}].substitution.{name}"
+                where = f"messages[{place}].substitution.{name}"
                 found.append(
                     Finding("Mentions go to groups and rooms only, by reply or push", where)
                 )
@@ -166,15 +195,16 @@ def _property(name: str, one: str) -> Check:
     if isinstance(schema, str):
         return _named(schema, place)
     if "items" in schema:
-        least, most = COUNTS.get(path, (0, None))
-        return values.items(_named(schema["items"], place), least, most)
+        own = schema.get("minItems", 0), schema.get("maxItems")
+        least, most = COUNTS.get(path, own)
+        inner = schema["items"]
+        each = _named(inner, place) if isinstance(inner, str) else _plain(inner, 1)
+        return values.items(each, least, most)
     if "additionalProperties" in schema:
         return _values_of(_named(schema["additionalProperties"], None))
-    if "enum" in schema:
-        return values.one_of(schema["enum"])
-    if name.startswith("Flex") and one in FLEX_VALUES:
+    if name.startswith("Flex") and one in FLEX_VALUES and "enum" not in schema:
         return FLEX_VALUES[one]
-    return _plain(schema)
+    return _plain(schema, int(one in _schema()["objects"][name]["required"]))
 
 
 def _named(name: str, place: Place | None) -> Check:
@@ -205,11 +235,16 @@ def _values_of(each: Check) -> Check:
     return check
 
 
-def _plain(schema: Mapping[str, Any]) -> Check:
-    """A value of which only the OpenAPI tells something."""
+def _plain(schema: Mapping[str, Any], least: int) -> Check:
+    """A value of which only the OpenAPI tells something; a text has at least so many letters."""
+    if "enum" in schema:
+        return values.one_of(schema["enum"])
     kind = schema["type"]
     if kind == "boolean":
         return values.boolean
     if kind in ("integer", "number"):
-        return values.number(-values.MOST, values.MOST, whole=kind == "integer")
-    return values.text(schema.get("maxLength", values.MOST), schema.get("minLength", 0))
+        bounds = schema.get("minimum", -values.MOST), schema.get("maximum", values.MOST)
+        return values.number(*bounds, whole=kind == "integer")
+    if "pattern" in schema:
+        return values.pattern(schema["pattern"], f"Must match {schema['pattern']}")
+    return values.text(schema.get("maxLength", values.MOST), schema.get("minLength", least))

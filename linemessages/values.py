@@ -61,10 +61,12 @@ def url(most: int = 2_000, schemes: Collection[str] = ("https",)) -> Check:
     return check
 
 
-def number(least: float, most: float, *, whole: bool = False) -> Check:
-    """A number in these bounds."""
+def number(least: float, most: float, *, whole: bool = False, step: int = 1) -> Check:
+    """A number in these bounds; with a step a multiple of it."""
     told = (
-        f"Must be between {least:g} and {most:g}" if most < MOST else f"Must be {least:g} or more"
+        f"Must be between {least:.10g} and {most:.10g}"
+        if most < MOST
+        else f"Must be {least:g} or more"
     )
 
     def check(value: Any, found: Found) -> None:
@@ -74,6 +76,8 @@ def number(least: float, most: float, *, whole: bool = False) -> Check:
             found.append(Finding(told))
         elif whole and value != int(value):
             found.append(Finding("Must be an integer"))
+        elif step > 1 and value % step:
+            found.append(Finding(f"Must be a multiple of {step}"))
 
     return check
 

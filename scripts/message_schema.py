@@ -1,4 +1,4 @@
-"""Write linemessages/schema.json from LINE's OpenAPI: the objects below a message, flattened.
+"""Write linemessages/schema.json from LINE's OpenAPI: messages and requests, flattened.
 
     .venv/bin/python scripts/message_schema.py
 
@@ -10,7 +10,7 @@ properties and what its properties are (`objects`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ import yaml
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "tests" / "line-openapi" / "messaging-api.yml"
 SCHEMA = ROOT / "linemessages" / "schema.json"
-FIRST = "Message"
-KEPT = ("type", "enum", "minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum")
+KEPT = (
+    *("type", "enum", "pattern", "minLength", "maxLength"),
+    *("minItems", "maxItems", "minimum", "maximum"),
+)
 
 Schema = dict[str, Any]
 
@@ -32,15 +34,28 @@ def main() -> None:
 def made() -> dict[str, Any]:
     """What schema.json has to hold."""
     text = SOURCE.read_text("utf-8")
-    schemas = yaml.load(text, Loader=yaml.CSafeLoader)["components"]["schemas"]
-    unions, objects = _reachable(schemas)
+    document = yaml.load(text, Loader=yaml.CSafeLoader)
+    unions, objects = _reachable(document["components"]["schemas"], sorted(_requests(document)))
     return {"unions": unions, "objects": objects}
 
 
-def _reachable(schemas: Mapping[str, Schema]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _requests(document: Schema) -> set[str]:
+    """The names of all request bodies in JSON."""
+    operations = [operation for item in document["paths"].values() for operation in item.values()]
+    bodies = [one["requestBody"]["content"] for one in operations if "requestBody" in one]
+    return {
+        _name(body["application/json"]["schema"]["$ref"])
+        for body in bodies
+        if "application/json" in body
+    }
+
+
+def _reachable(
+    schemas: Mapping[str, Schema], first: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     unions: dict[str, Any] = {}
     objects: dict[str, Any] = {}
-    waiting = [FIRST]
+    waiting = ["Message", *first]
     while waiting:
         name = waiting.pop()
         if name in unions or name in objects:

@@ -1,7 +1,8 @@
 // What a tap on a bot's button does: of a quick reply, a message or a rich menu.
 
 import { upload } from "./api.js";
-import { byId, icon, make, picture } from "./dom.js";
+import { time } from "./clock.js";
+import { byId, icon, make, picture, ZONE } from "./dom.js";
 import { openMenu, setUpMenu } from "./menu.js";
 import { ask } from "./people.js";
 import { PLACES } from "./stickers.js";
@@ -30,7 +31,8 @@ const ACTIONS = {
 };
 
 export function choose(action) {
-  return ACTIONS[action.type]?.(action) ?? tell(`この動作は試せません: ${action.type}`);
+  const act = ACTIONS[action.type];
+  return act ? act(action) : tell(`この動作は試せません: ${action.type}`);
 }
 
 // These buttons stay until something is sent.
@@ -99,16 +101,19 @@ function announce(what, value) {
   hiding = setTimeout(() => (toast.hidden = true), 6000);
 }
 
-const MOMENTS = { date: ["日付", "date"], time: ["時刻", "time"], datetime: ["日時", "datetime-local"] };
+const MOMENTS = { date: ["日付", "date", 0, 10], time: ["時刻", "time", 11, 16], datetime: ["日時", "datetime-local", 0, 16] };
 
 async function pickMoment({ data, mode, initial = "", min = "", max = "" }) {
   const dialog = byId("moment-dialog");
   const input = byId("moment");
-  const [name, type] = MOMENTS[mode];
+  const [name, type, start, end] = MOMENTS[mode];
+  const now = new Date(time()).toLocaleString("sv-SE", ZONE).replace(" ", "T").slice(start, end);
   dialog.querySelector("h2").textContent = `${name}を選ぶ`;
   input.type = type;
   // LINE takes a small t as well.
-  [input.min, input.max, input.value] = [min, max, initial || min].map((moment) => moment.replace("t", "T"));
+  [input.min, input.max, input.value] = [min, max, initial || now].map((moment) => moment.replace("t", "T"));
+  if (input.validity.rangeUnderflow) input.value = input.min;
+  if (input.validity.rangeOverflow) input.value = input.max;
   byId("moment-range").textContent = min || max ? `${input.min.replace("T", " ")} 〜 ${input.max.replace("T", " ")}` : "";
   if ((await ask(dialog)) === "ok") await perform({ act: "postback", data, params: { [mode]: input.value } });
 }

@@ -33,6 +33,18 @@ export function icon(name) {
   return shape("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, shape("use", { href: `#i-${name}` }));
 }
 
+// A video behind a button, which loads it unless `preload` says more.
+export function film(src, poster, preload = "none") {
+  const video = make("video", { src, poster, preload });
+  const play = () => {
+    button.remove();
+    video.controls = true;
+    video.play().catch(() => {}); // the player shows it
+  };
+  const button = make("button", { class: "play", type: "button", ariaLabel: "再生", onclick: play }, icon("play"));
+  return make("div", { class: "film" }, video, button);
+}
+
 // Arrow keys, Home and End move the focus among an element's buttons.
 export function moveByArrows(element) {
   element.addEventListener("keydown", (event) => {

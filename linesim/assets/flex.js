@@ -83,7 +83,8 @@ function drawComponent(component, context) {
     "inset-inline-start": offset(component.offsetStart),
     "inset-inline-end": offset(component.offsetEnd),
   });
-  return component.type === "button" ? element : tappable(element, component.action, context);
+  const isOwn = ["button", "video"].includes(component.type); // a part of it is tapped
+  return isOwn ? element : tappable(element, component.action, context);
 }
 
 const DRAWN = {
@@ -259,11 +260,12 @@ export function picture(url, { cover = false, animated = false } = {}) {
   const frame = make("div", { class: `fx-picture${cover ? " fx-cover" : ""}` });
   const image = make("img", {
     alt: "",
+    src: source(url),
     onload: () => animated || image.replaceWith(still(image)),
     onerror: () => frame.classList.add("fx-missing"),
   });
-  image.src = source(url) || "data:,";
   frame.append(image);
+  frame.classList.toggle("fx-missing", !source(url));
   return frame;
 }
 

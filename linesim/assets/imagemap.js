@@ -1,6 +1,6 @@
 // Imagemap messages, and areas on a picture.
 
-import { make, picture } from "./dom.js";
+import { film, make, picture } from "./dom.js";
 
 const WIDTHS = [240, 300, 460, 700, 1040];
 
@@ -14,19 +14,19 @@ export function drawImagemap({ baseUrl, baseSize, altText, actions, video }, { h
       srcset: WIDTHS.map((width) => `${baseUrl}/${width} ${width}w`).join(", "),
     }),
     ...actions.map((action) => area({ ...action, uri: action.linkUri }, action.area, baseSize, choose)),
-    ...(video ? film(video, baseSize, choose) : []),
+    ...(video ? show(video, baseSize, choose) : []),
   );
   map.style.aspectRatio = `${baseSize.width} / ${baseSize.height}`;
   return map;
 }
 
 // A video, and the link that stands in its place after its end.
-function film({ originalContentUrl, previewImageUrl, area: bounds, externalLink }, size, choose) {
-  const player = put(make("video", { src: originalContentUrl, poster: previewImageUrl, controls: true, preload: "none" }), bounds, size);
+function show({ originalContentUrl, previewImageUrl, area: bounds, externalLink }, size, choose) {
+  const player = put(film(originalContentUrl, previewImageUrl), bounds, size);
   if (!externalLink) return [player];
   const visit = () => choose({ type: "uri", uri: externalLink.linkUri });
   const link = put(make("button", { class: "after", type: "button", hidden: true, onclick: visit }, externalLink.label), bounds, size);
-  player.addEventListener("ended", () => (link.hidden = false));
+  player.firstChild.addEventListener("ended", () => (link.hidden = false));
   return [player, link];
 }
 

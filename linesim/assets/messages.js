@@ -1,6 +1,6 @@
 // The content of a message as an element, by its kind.
 
-import { icon, make, picture, shape } from "./dom.js";
+import { film, icon, make, picture, shape } from "./dom.js";
 import { drawFlex } from "./flex.js";
 import { drawImagemap } from "./imagemap.js";
 import { stickerPicture } from "./stickers.js";
@@ -20,7 +20,7 @@ const KINDS = {
   image: ({ originalContentUrl: url, previewImageUrl }, context, bubble) =>
     link({ href: url || ours(bubble) }, picture(previewImageUrl || url || ours(bubble), { class: "medium", alt: "写真" })),
   video: ({ originalContentUrl: url, previewImageUrl }, context, bubble) =>
-    make("video", { class: "medium", src: url || ours(bubble), poster: previewImageUrl, controls: true, preload: url ? "none" : "metadata" }),
+    film(url || ours(bubble), previewImageUrl, url ? "none" : "metadata"),
   audio: ({ originalContentUrl: url, duration }, context, bubble) =>
     make(
       "div",

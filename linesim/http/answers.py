@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import Response
@@ -47,13 +48,19 @@ def json_answer(body: Any, *, status: int = 200) -> Answer:
     return Answer(status, json.dumps(body, ensure_ascii=False).encode())
 
 
+def moment(at: float) -> str:
+    """Unix seconds as LINE writes a time in its answers."""
+    written = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    return written.replace("+00:00", "Z")
+
+
 def refusal(error: LineError) -> Answer:
     content = json.dumps(error.body(), ensure_ascii=False).encode()
     return Answer(
         *(error.status, content),
         headers=error.headers,
         message=error.message,
-        details=error.details,
+        details=error.details or (),
     )
 
 

@@ -6,8 +6,8 @@ the simulator's lock.
 
 from typing import Any
 
+from linemessages import Finding
 from linesim.http.answers import Answer, json_answer
-from linesim.http.validation import problem
 from linesim.model import errors
 from linesim.model.calls import Call
 from linesim.model.media import Content, sample
@@ -117,15 +117,10 @@ def _medium(found: Content) -> Answer:
 
 def loading(platform: Platform, call: Call) -> Answer:
     """In one-to-one chats with friends only; a group's id, or a stranger's, is refused."""
-    chat_id, seconds = call.body.get("chatId"), call.body.get("loadingSeconds", 20)
-    user = platform.world.users.get(chat_id) if isinstance(chat_id, str) else None
-    problems = []
+    chat_id, seconds = call.body["chatId"], call.body.get("loadingSeconds", 20)
+    user = platform.world.users.get(chat_id)
     if user is None or not user.takes_multicasts:
-        problems.append(problem("chatId", "Must be the ID of a user who is a friend"))
-    if isinstance(seconds, bool) or seconds not in range(5, 61, 5):
-        problems.append(problem("loadingSeconds", "Must be a multiple of 5 between 5 and 60"))
-    if user is None or problems:
-        raise errors.invalid_body(problems)
+        raise errors.invalid_body(Finding("Must be the ID of a user who is a friend", "chatId"))
     user.loading_until = platform.clock.time() + seconds
     platform.stream.publish(Change("loading", {"chatId": chat_id, "seconds": seconds}))
     return json_answer({}, status=202)

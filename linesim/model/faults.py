@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from linemessages import Finding, values
 from linesim.model import errors
 from linesim.model.calls import Call
 from linesim.model.endpoints import BY_NAME
@@ -125,8 +126,7 @@ def too_many(retry_after: int | None = None) -> Status:
 
 def bad_request(property_: str = "messages[0].text") -> Status:
     """LINE's 400 for an invalid message, with the name of the wrong property."""
-    detail = {"message": "May not be empty", "property": property_}
-    return _refusal(errors.invalid_body([detail]))
+    return _refusal(errors.invalid_body(Finding(values.EMPTY, property_)))
 
 
 @dataclass(frozen=True, kw_only=True)

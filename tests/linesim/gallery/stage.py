@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import linesim
 from linesim.model.media import sample
 
 HERE = Path(__file__).parent
-SIZE = re.compile(r"/(\d+)x(\d+)\.png$")
+SIZE = re.compile(r"/(\d+)(?:x(\d+)\.png)?$")
 PLANT = """
 for (const [weight, data] of Object.entries(%s)) {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
@@ -54,11 +52,11 @@ async (pictures) => {
 class Stage:
     """One page; `draw` puts a message there."""
 
-    def __init__(self, browser: Any, sim: linesim.Sim, **context: Any) -> None:
+    def __init__(self, browser: Any, sim: linesim.Sim) -> None:
         self.user = sim.add_user("太郎")
         self._sim = sim
         self._context = browser.new_context(
-            viewport={"width": 1100, "height": 1400}, locale="ja-JP", **context
+            viewport={"width": 1100, "height": 1400}, locale="ja-JP"
         )
         self._context.set_default_timeout(10_000)
         self._blank = self._context.new_page()
@@ -116,7 +114,7 @@ def _serve(route: Any) -> None:
     if route.request.url.endswith(".mp4"):
         route.fulfill(body=sample("video").data, content_type="video/mp4")
     elif size := SIZE.search(route.request.url):
-        route.fulfill(body=_svg(*map(int, size.groups())), content_type="image/svg+xml")
+        route.fulfill(body=_svg(*map(int, size.groups(size[1]))), content_type="image/svg+xml")
     else:
         route.fulfill(status=404)
 
@@ -133,14 +131,3 @@ def _svg(width: int, height: int) -> str:
     circle = f'<circle cx="{x}" cy="{y}" r="{min(x, y) * 0.6}" fill="#fff"/>'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">'
     return f"{head}{boxes}{circle}</svg>"
-
-
-@contextmanager
-def staged(browser: Any, **context: Any) -> Iterator[Stage]:
-    with linesim.running() as sim:
-        stage = Stage(browser, sim, **context)
-        try:
-            yield stage
-        finally:
-            stage.close()
-        assert not stage.errors, stage.errors

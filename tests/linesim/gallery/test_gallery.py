@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.linesim.gallery.stage import HERE, Stage, staged
+from tests.linesim.gallery.stage import HERE, Stage
 
 MESSAGES: dict[str, dict[str, Any]] = {
     name: message
@@ -22,14 +21,8 @@ MESSAGES: dict[str, dict[str, Any]] = {
     for name, message in json.loads(path.read_text("utf-8")).items()
 }
 # The edges of shapes and letters differ a little from one Chromium to the next.
-MOST_DIFFERING = 0.002
+MOST_DIFFERING = 0.001
 MOST_BYTES = 500_000
-
-
-@pytest.fixture(scope="module")
-def stage(browser: Any) -> Iterator[Stage]:
-    with staged(browser) as stage:
-        yield stage
 
 
 @pytest.mark.parametrize("name", MESSAGES)

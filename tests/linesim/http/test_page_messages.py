@@ -1,14 +1,15 @@
 """A bot's messages on the chat page: what a tap sends to the bot, and where the parts are."""
 
-import re
+import json
 
 import pytest
 
 import linesim
 from linesim.model.media import sample
-from tests.linesim.gallery.stage import Stage
+from tests.linesim.gallery.stage import HERE, Stage
+from tests.waiting import eventually
 
-PICTURE = "https://example.com/300x200.png"
+GALLERY = json.loads((HERE / "messages.json").read_text("utf-8"))
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def sim(bot):
 
 @pytest.fixture
 def stage(browser, sim):
-    stage = Stage(browser, sim, permissions=["clipboard-read", "clipboard-write"])
+    stage = Stage(browser, sim)
     yield stage
     stage.close()
     assert stage.errors == []
@@ -61,15 +62,12 @@ def test_a_message_and_a_postback_reach_the_bot(stage, page, bot):
     [event] = sent(bot, page)
     assert (event["type"], event["postback"]) == ("postback", {"data": "a=1"})
     assert page.locator("li.mine .text").all_inner_texts() == ["買います"]
-    assert page.locator("li.mine .unsend").count() == 0
+    assert page.locator("li.mine .more").count() == 0
 
     stage.draw(buttons({"type": "postback", "data": "a=2", "text": "古い形"}))
-    with page.expect_response(
-        lambda answer: "postback" in (answer.request.post_data or ""), timeout=10_000
-    ):
-        press(page)
-    first, second = (each.events[0] for each in bot.received[-2:])
-    assert (first["message"]["text"], second["postback"]) == ("古い形", {"data": "a=2"})
+    [event] = sent(bot, page)
+    assert event["message"]["text"] == "古い形"
+    eventually(lambda: bot.last.events[0].get("postback") == {"data": "a=2"})
 
 
 @pytest.mark.parametrize(
@@ -77,22 +75,22 @@ def test_a_message_and_a_postback_reach_the_bot(stage, page, bot):
     [
         ("date", "date", "2027-01-05", "2027-01-06", "2027-02-01"),
         ("time", "time", "09:00", "10:30", "18:00"),
-        ("datetime", "datetime-local", "2027-01-05t09:00", "2027-01-06t10:30", "2027-02-01t18:00"),
+        ("datetime", "datetime-local", "2027-01-05T09:00", "2027-01-06T10:30", "2027-02-01T18:00"),
     ],
 )
 def test_a_moment_is_picked_within_its_limits(stage, page, bot, mode, kind, low, start, high):
-    limits = {"min": low, "initial": start, "max": high}
+    limits = {"min": low.replace("T", "t"), "initial": start.replace("T", "t"), "max": high}
     stage.draw(buttons({"type": "datetimepicker", "data": "b", "mode": mode, **limits}))
     press(page)
     field = page.locator("#moment")
     found = field.evaluate("({type, min, value, max}) => [type, min, value, max]")
-    assert found == [kind, *(each.replace("t", "T") for each in (low, start, high))]
-    field.fill(high.replace("t", "T").replace("2027", "2028").replace("18", "19"))
+    assert found == [kind, low, start, high]
+    field.fill(high.replace("2027", "2028").replace("18", "19"))
     press(page, "決定")
     assert field.evaluate("field => field.validity.rangeOverflow")
-    field.fill(start.replace("t", "T"))
+    field.fill(start)
     [event] = sent(bot, page, lambda page: press(page, "決定"))
-    assert event["postback"] == {"data": "b", "params": {mode: start.replace("t", "T")}}
+    assert event["postback"] == {"data": "b", "params": {mode: start}}
 
 
 def test_a_postback_opens_the_keyboard_or_the_voice_input(stage, page, bot):
@@ -106,9 +104,11 @@ def test_a_postback_opens_the_keyboard_or_the_voice_input(stage, page, bot):
     assert page.locator("#tools [data-send=audio]:focus").is_visible()
 
 
-def test_an_address_is_opened_in_a_new_tab_or_shown(stage, page):
-    alternative = {"altUri": {"desktop": "https://example.com/wide"}}
-    web = {"type": "uri", "uri": "https://example.com/narrow", **alternative}
+def test_an_address_is_opened_in_a_new_tab_or_shown_and_a_text_is_copied(stage, page):
+    web = {"type": "uri", "uri": "https://example.com/narrow"}
+    web |= {"altUri": {"desktop": "https://example.com/wide"}}
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.context.route("https://example.com/**", lambda route: route.fulfill(body="menu"))
     toast = page.locator(".toast")
     for message, address in ((buttons(web), "wide"), (replies(web), "narrow")):
         stage.draw(message)
@@ -120,22 +120,18 @@ def test_an_address_is_opened_in_a_new_tab_or_shown(stage, page):
     stage.draw(buttons({"type": "uri", "uri": "tel:0312345678"}))
     press(page)
     assert toast.inner_text() == "LINEが開くアドレス: tel:0312345678"
-    assert len(page.context.pages) == 2  # Stage has a blank page
-
-
-def test_a_text_is_copied(stage, page):
+    assert len(page.context.pages) == 2  # a blank one of the stage
     stage.draw(buttons({"type": "clipboard", "clipboardText": "3B48740B"}))
     press(page)
     page.locator(".toast", has_text="コピーしました: 3B48740B").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == "3B48740B"
+    assert page.locator("#banner").is_hidden()
 
 
 def test_a_quick_reply_sends_pictures_and_places_and_then_vanishes(stage, page, bot, tmp_path):
-    photos = [tmp_path / "1.jpg", tmp_path / "2.jpg"]
-    for photo in photos:
-        photo.write_bytes(sample("image").data)
+    (photo := tmp_path / "1.jpg").write_bytes(sample("image").data)
     shown = page.locator("#replies button")
-    for kind, files in (("camera", photos[:1]), ("cameraRoll", photos)):
+    for kind, files in (("camera", [photo]), ("cameraRoll", [photo, photo])):
         stage.draw(replies({"type": kind}))
         assert shown.locator("svg").count() == 1
         before = len(bot.received)
@@ -145,9 +141,8 @@ def test_a_quick_reply_sends_pictures_and_places_and_then_vanishes(stage, page, 
         assert shown.count() == 1
         chooser.value.set_files(files)
         page.locator("li.mine .read", has_text="既読").nth(len(files) - 1).wait_for()
-        assert [each.events[0]["message"]["type"] for each in bot.received[before:]] == [
-            "image" for _ in files
-        ]
+        kinds = [each.events[0]["message"]["type"] for each in bot.received[before:]]
+        assert kinds == ["image" for _ in files]
         assert shown.count() == 0
     stage.draw(replies({"type": "location"}))
     press(page)
@@ -158,82 +153,64 @@ def test_a_quick_reply_sends_pictures_and_places_and_then_vanishes(stage, page, 
     assert shown.count() == 0
 
 
-def within(element, outer):
-    """The element's left, top, width and height, as shares of the outer one's size."""
-    part, whole = element.bounding_box(), outer.bounding_box()
-    x, y = part["x"] - whole["x"], part["y"] - whole["y"]
-    shares = (x / whole["width"], y / whole["height"]), (part["width"], part["height"])
-    return [*shares[0], shares[1][0] / whole["width"], shares[1][1] / whole["height"]]
+def assert_placed(element, whole, area, size):
+    """The element takes an area of the whole, which has the shape of this size."""
+    part, outer = element.bounding_box(), whole.bounding_box()
+    assert outer["width"] / outer["height"] == pytest.approx(
+        size["width"] / size["height"], abs=0.01
+    )
+    across, down = outer["width"] / size["width"], outer["height"] / size["height"]
+    place = {"x": outer["x"] + area["x"] * across, "y": outer["y"] + area["y"] * down}
+    extent = {"width": area["width"] * across, "height": area["height"] * down}
+    assert part == pytest.approx(place | extent, abs=1)
 
 
 def test_the_areas_of_an_imagemap_are_in_place_at_each_width(stage, page, bot):
-    areas = [(0, 585, 520, 455), (520, 585, 520, 455)]
-    placed = [dict(zip(("x", "y", "width", "height"), area, strict=True)) for area in areas]
-    film = {"originalContentUrl": "https://example.com/film.mp4", "previewImageUrl": PICTURE}
-    link = {"linkUri": "tel:0312345678", "label": "もっと見る"}
-    message = {
-        "type": "imagemap",
-        "baseUrl": "https://example.com/map",
-        "altText": "地図",
-        "baseSize": {"width": 1040, "height": 1040},
-        "video": {
-            **film,
-            "area": {"x": 0, "y": 0, "width": 1040, "height": 585},
-            "externalLink": link,
-        },
-        "actions": [
-            {"type": "uri", "linkUri": "tel:0399999999", "area": placed[0]},
-            {"type": "message", "text": "こんにちは", "area": placed[1]},
-        ],
-    }
-    page.route("https://example.com/map/*", lambda route: route.fulfill(body=sample("image").data))
-    for width, most in ((1100, 420), (360, 300)):
+    message = GALLERY["imagemap"]
+    areas = [part["area"] for part in (message["video"], *message["actions"])]
+    for width, most, image in ((360, 300, 300), (1100, 420, 460)):
         page.set_viewport_size({"width": width, "height": 900})
         drawn = stage.draw(message)
         assert drawn.bounding_box()["width"] <= most
-        for button, area in zip(drawn.locator("button.area").all(), areas, strict=True):
-            expected = [part / 1040 for part in area]
-            assert within(button, drawn) == pytest.approx(expected, abs=0.005)
-        whole = drawn.locator("video")
-        assert within(whole, drawn) == pytest.approx([0, 0, 1, 585 / 1040], abs=0.005)
-    assert re.search(r"/map/(300|460)$", drawn.locator("img").evaluate("image => image.currentSrc"))
-    [event] = sent(bot, page, lambda page: press(page, "こんにちは"))
-    assert event["message"]["text"] == "こんにちは"
+        parts = [drawn.locator(".film"), *drawn.locator("button.area").all()]
+        for part, area in zip(parts, areas, strict=True):
+            assert_placed(part, drawn, area, message["baseSize"])
+        chosen = drawn.locator("> img").evaluate("image => image.currentSrc")
+        assert chosen == f"https://example.com/map/{image}"
+    [event] = sent(bot, page, lambda page: press(page, "Hello"))
+    assert event["message"]["text"] == "Hello"
     drawn = stage.draw(message)
     drawn.locator("video").dispatch_event("ended")
-    press(page, "もっと見る")
+    press(page, "More")
     page.locator(".toast", has_text="tel:0312345678").wait_for()
 
 
 def test_templates_have_the_shapes_that_line_documents(stage, page, bot):
-    choice = {"type": "message", "label": "買う", "text": "買う"}
-    column = {"thumbnailImageUrl": PICTURE, "title": "品", "actions": [choice]}
-    for ratio, expected in (("rectangle", 1.51), ("square", 1.0)):
-        columns = [{**column, "text": "短い"}, {**column, "text": "長い文章" * 12}]
-        template = {"type": "carousel", "imageAspectRatio": ratio, "columns": columns}
-        drawn = stage.draw({"type": "template", "altText": "品", "template": template})
-        boxes = [each.bounding_box() for each in drawn.locator(".template").all()]
-        assert len({(box["width"], box["height"], box["y"]) for box in boxes}) == 1
-        assert len({one.bounding_box()["y"] for one in drawn.locator(".choices").all()}) == 1
-        image = drawn.locator("img").first.bounding_box()
-        assert image["width"] / image["height"] == pytest.approx(expected, abs=0.01)
+    drawn = stage.draw(GALLERY["carousel"])
+    size = "all => all.map((one) => [one.offsetTop, one.offsetWidth, one.offsetHeight])"
+    for part in (".template", ".choices"):
+        first, second = drawn.locator(part).evaluate_all(size)
+        assert first == second
+    shapes = {"buttons": (1.51, "cover"), "buttons-square-contain": (1.0, "contain")}
+    for name, (ratio, fit) in shapes.items():
+        image = stage.draw(GALLERY[name]).locator("img")
+        box = image.bounding_box()
+        assert box["width"] / box["height"] == pytest.approx(ratio, abs=0.01)
+        assert image.evaluate("image => getComputedStyle(image).objectFit") == fit
     default = {"type": "message", "label": "詳細", "text": "詳細"}
-    stage.draw(buttons(choice, thumbnailImageUrl=PICTURE, title="品", defaultAction=default))
-    [event] = sent(bot, page, lambda page: page.locator(".face img").click())
+    stage.draw(buttons(default, title="品", defaultAction=default))
+    [event] = sent(bot, page, lambda page: page.locator(".face strong").click())
     assert event["message"]["text"] == "詳細"
-    confirm = {"type": "confirm", "text": "いい？", "actions": [choice, {**choice, "label": "否"}]}
-    drawn = stage.draw({"type": "template", "altText": "？", "template": confirm})
-    left, right = (each.bounding_box() for each in drawn.locator(".choices button").all())
-    assert left["y"] == right["y"] and left["width"] == pytest.approx(right["width"], abs=1)
+    yes, no = stage.draw(GALLERY["confirm"]).locator(".choices button").evaluate_all(size)
+    assert yes == no
 
 
-def test_links_and_emojis_of_a_text_are_in_place_and_a_quote_shows_the_quoted(
-    stage, page, sim, line
-):
+def test_links_and_emojis_are_in_place_and_a_quote_shows_the_quoted(stage, page, sim):
     text = "😀$ は https://example.com/a_(b)。<b> tel:0312345678) line://nv/chat?"
     sign = {"index": 2, "productId": "5ac1bfd5040ab15980c9b435", "emojiId": "001"}
     drawn = stage.draw({"type": "text", "text": text, "emojis": [sign]})
     assert drawn.inner_text() == text.replace("$", "")
+    assert drawn.locator(".emoji").evaluate("one => one.previousSibling.textContent") == "😀"
     links = drawn.locator("a").evaluate_all("all => all.map((a) => a.getAttribute('href'))")
     assert links == ["https://example.com/a_(b)", "tel:0312345678", "line://nv/chat"]
     attributes = drawn.locator("a").first.evaluate("a => [a.target, a.rel]")
@@ -249,37 +226,35 @@ def test_links_and_emojis_of_a_text_are_in_place_and_a_quote_shows_the_quoted(
     page.locator("li.mine .quote", has_text="九時です").wait_for()
 
 
-def test_the_rich_menu_opens_by_itself_and_its_areas_are_in_place(stage, page, bot):
-    size, bounds = {"width": 2500, "height": 1686}, (1250, 843, 1250, 843)
-    action = {"type": "postback", "label": "閉", "data": "c", "inputOption": "closeRichMenu"}
-    area = {
-        "bounds": dict(zip(("x", "y", "width", "height"), bounds, strict=True)),
-        "action": action,
-    }
-    menu = {
-        "richMenuId": "richmenu-1",
-        "size": size,
-        "selected": True,
-        "name": "主",
-        "chatBarText": "メニュー",
-        "areas": [area],
-    }
-    page.route("**/sim/users/*/menu", lambda route: route.fulfill(json={"menu": menu}))
-    page.route(
-        "**/sim/menus/richmenu-1/image",
-        lambda route: route.fulfill(body=sample("image").data, content_type="image/jpeg"),
-    )
-    page.reload()
+def test_a_rich_menu_opens_by_itself_is_in_place_and_can_be_switched(stage, page, bot, line):
+    size = {"width": 800, "height": 540}
+    bounds = {"x": 400, "y": 270, "width": 400, "height": 270}
+    close = {"type": "postback", "label": "閉じる", "data": "c", "inputOption": "closeRichMenu"}
+    switch = {"type": "richmenuswitch", "label": "次", "richMenuAliasId": "b", "data": "s"}
+    for alias, action in (("a", switch), ("b", close)):
+        menu = {"size": size, "selected": alias == "a", "name": alias, "chatBarText": alias}
+        menu |= {"areas": [{"bounds": bounds, "action": action}]}
+        made = line.post("/v2/bot/richmenu", menu).json()["richMenuId"]
+        picture = {"data": page.screenshot(clip={"x": 0, "y": 0, **size})}
+        url, head = f"/v2/bot/richmenu/{made}/content", {"content-type": "image/png"}
+        line.session.post(line.sim.url + url, headers=head, **picture)
+        line.post("/v2/bot/richmenu/alias", {"richMenuAliasId": alias, "richMenuId": made})
+        if alias == "a":
+            line.post(f"/v2/bot/user/{stage.user.user_id}/richmenu/{made}", {})
     board = page.locator("#menu .menu-board")
     for width in (1100, 360):
         page.set_viewport_size({"width": width, "height": 800})
         board.wait_for()
-        box = board.bounding_box()
-        assert box["width"] / box["height"] == pytest.approx(2500 / 1686, abs=0.01)
-        expected = [1250 / 2500, 843 / 1686, 1250 / 2500, 843 / 1686]
-        assert within(board.locator("button"), board) == pytest.approx(expected, abs=0.005)
-    [event] = sent(bot, page, lambda page: press(page, "閉"))
-    assert event["postback"]["data"] == "c"
+        assert_placed(board.locator("button"), board, bounds, size)
+    [event] = sent(bot, page, lambda page: press(page, "次"))
+    done = {"newRichMenuAliasId": "b", "status": "SUCCESS"}
+    assert event["postback"] == {"data": "s", "params": done}
+    missing = line.sim.drafts.richmenuswitch(stage.user, "x", "s")["postback"]
+    assert missing["params"] == {"status": "RICHMENU_ALIAS_ID_NOTFOUND"}
+    [event] = sent(bot, page, lambda page: press(page, "閉じる"))
+    assert event["postback"] == {"data": "c"}
     assert board.is_hidden()
-    press(page, "メニュー")
+    press(page, "b")
     assert board.is_visible()
+    line.session.delete(f"{line.sim.url}/v2/bot/user/{stage.user.user_id}/richmenu")
+    page.locator("#menu").wait_for(state="hidden")
