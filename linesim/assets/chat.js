@@ -41,16 +41,20 @@ async function refresh() {
 async function open(id) {
   if (id === chosen) return show(id);
   history.pushState({ fromList: !chosen }, "", id ? `#${id}` : location.pathname);
-  return show(id);
+  await show(id);
+  // Not where it would open a keyboard over the chat.
+  if (id && matchMedia("(hover: hover)").matches) byId("text").focus();
 }
 
 async function show(id) {
+  const left = chosen;
   chosen = id;
   unread.delete(id);
   const { members } = chat() || {};
   speaker = members ? members.find((member) => member === speaker) || members[0] || null : null;
   writeIn(id);
   await redraw();
+  if (!id && left) byId("chats").querySelector(`[data-chat="${left}"]`)?.focus();
 }
 
 const addressed = () => chats.find((each) => each.id === location.hash.slice(1))?.id || null;
