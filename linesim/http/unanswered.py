@@ -6,7 +6,6 @@ knowledge is all.
 
 import math
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import quote
 
 import requests
@@ -24,26 +23,23 @@ CONSOLE_SECONDS = 2.0
 def reasons(platform: Platform, event_id: str) -> View:
     """What failed in the webhook and in the bot's calls; `silent` if there was no call at all.
 
-    A call without the event's reply token belongs to the newest event of its chat. There are no
-    reasons for an event that was sent before the simulator's start. The caller holds the
-    simulator's lock.
+    A call without the event's reply token belongs to the newest event of its chat. An event from
+    before the simulator's start has no reasons. The caller holds the simulator's lock.
     """
     posts = [each for each in platform.deliveries if event_id in each.event_ids]
     if not posts:
-        return {"eventId": event_id, "answered": False, "reasons": []}
-    first, delivery = posts[0], posts[-1]
-    event = next(each for each in first.events if each.get("webhookEventId") == event_id)
+        return {"answered": False, "reasons": []}
+    first, last = posts[0], posts[-1]
+    event = next(one for one in first.events if one.get("webhookEventId") == event_id)
     chat_id = chat_id_of(event) or ""
     calls = list(_calls(platform, first, event_id, chat_id))
-    found: list[View] = []
-    if (delivery.status or delivery.error) and not delivery.delivered:
-        found.append({"kind": "webhook", "status": delivery.status, "error": delivery.error})
-    for call in calls:
-        found += _of_call(call, chat_id)
+    found = [one for call in calls for one in _of_call(call, chat_id)]
+    if (last.status or last.error) and not last.delivered:
+        found.append({"kind": "webhook", "status": last.status, "error": last.error})
     is_sent = any(call.accepted and not dict(call.unreached).get(chat_id) for call in calls)
     if not (found or is_sent):
         found.append({"kind": "silent"})
-    return {"eventId": event_id, "answered": is_sent, "reasons": found}
+    return {"answered": is_sent, "reasons": found}
 
 
 def _calls(platform: Platform, first: Delivery, event_id: str, chat_id: str) -> Iterator[Call]:
@@ -54,15 +50,13 @@ def _calls(platform: Platform, first: Delivery, event_id: str, chat_id: str) -> 
     )
     until = min(later, default=math.inf)
     for call in platform.calls.since():
+        to = call.body.get("to") if isinstance(call.body, dict) else None
         is_next = call.event_id is None and first.started <= call.started < until
-        is_own = call.event_id == event_id or (is_next and chat_id in _addressed(call))
+        is_own = call.event_id == event_id or (
+            is_next and chat_id in (to if isinstance(to, list) else [to])
+        )
         if call.endpoint in ("reply", "push", "multicast") and is_own:
             yield call
-
-
-def _addressed(call: Call) -> list[Any]:
-    to = call.body.get("to") if isinstance(call.body, dict) else None
-    return to if isinstance(to, list) else [to]
 
 
 def _of_call(call: Call, chat_id: str) -> Iterator[View]:

@@ -1,8 +1,7 @@
 """Moves the clock ahead with a stop at each timer of the bot's server.
 
-A bot's server that follows the clock reports when its next timer is due, and whether it has done
-all that was due before. Each timer fires at its own time, in order. For a server that does not
-report, the clock moves at once.
+A bot's server reports when its next timer is due, and whether all that was due before is done. So
+each timer fires at its own time, in order. Without reports the clock moves at once.
 """
 
 import time
