@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 import requests
 
 import linesim
+from linesim.people import stops
 from tests.linesim.conftest import BotServer, Line
+from tests.waiting import eventually
 
 YEAR = 366 * 24 * 3600
 
@@ -66,3 +69,31 @@ def test_messages_webhooks_tokens_and_keys_go_by_the_moved_clock(
     said = [bubble.at for bubble in sim.chat(taro)]
     assert said[-1] - said[0] == pytest.approx(24 * 3600, abs=5)
     assert sim.calls[-1].at - sim.calls[0].at == pytest.approx(24 * 3600, abs=5)
+
+
+def test_a_bots_server_that_is_never_done_or_gone_holds_up_no_move_of_the_clock(
+    sim: linesim.Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stops, "DONE_SECONDS", 0.05)
+    monkeypatch.setattr(stops, "REPORT_SECONDS", 1.0)
+    due, seen = time.time() + 100, set[float]()
+    is_over = threading.Event()
+
+    def follow() -> None:
+        while not is_over.wait(0.01):
+            ahead = told(sim)["ahead"]
+            seen.add(ahead)
+            at = due if ahead < 99 else None
+            report = {"ahead": ahead, "at": at, "done": False}
+            requests.post(f"{sim.url}/sim/clock/due", json=report, timeout=10)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    assert eventually(lambda: sim.stops.is_followed)
+    assert advance(sim, {"advance": 3_600}).json()["ahead"] == 3_600
+    is_over.set()
+    thread.join(10)
+    assert any(ahead == pytest.approx(100, abs=5) for ahead in seen)
+    monkeypatch.setattr(stops, "REPORT_SECONDS", 0.05)
+    assert advance(sim, {"advance": 3_600}).json()["ahead"] == 7_200
+    assert not sim.stops.is_followed
