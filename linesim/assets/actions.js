@@ -27,6 +27,7 @@ const ACTIONS = {
   cameraRoll: () => sendMedia({ multiple: true }),
   location: sendPlace,
   clipboard: copy,
+  watched: ({ trackingId: tracking }) => perform({ act: "videoPlayComplete", tracking }), // a video to its end
   richmenuswitch: ({ richMenuAliasId: alias, data }) => perform({ act: "richmenuswitch", alias, data }),
 };
 
