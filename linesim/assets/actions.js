@@ -84,7 +84,7 @@ function visit({ uri, altUri }) {
   announce(opens ? "新しいタブで開きました: " : "LINEが開くアドレス: ", href);
 }
 
-async function copy({ clipboardText }) {
+export async function copy({ clipboardText }) {
   try {
     await navigator.clipboard.writeText(clipboardText);
     announce("コピーしました: ", clipboardText);

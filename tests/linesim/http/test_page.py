@@ -211,7 +211,9 @@ def test_each_chat_has_an_address_a_draft_and_a_place_in_the_history(page, sim):
 def test_a_text_that_is_not_sent_stays_and_says_why(page):
     page.route("**/sim/deliveries", lambda route: route.abort())
     write(page, "大事な話")
-    page.locator("#banner", has_text="送信できませんでした: シミュレーターに接続できません").wait_for()
+    page.locator(
+        "#banner", has_text="送信できませんでした: シミュレーターに接続できません"
+    ).wait_for()
     assert page.locator("#text").input_value() == "大事な話"
     page.unroute("**/sim/deliveries")
     page.locator("#text").press("Enter")
@@ -222,7 +224,9 @@ def test_a_text_that_is_not_sent_stays_and_says_why(page):
 
 def choose(page, message, label):
     """By keyboard: the menu of a message, and in it the label."""
-    page.locator("#bubbles li", has_text=message).first.get_by_label("メッセージのメニュー").press("Enter")
+    page.locator("#bubbles li", has_text=message).first.get_by_label("メッセージのメニュー").press(
+        "Enter"
+    )
     item = page.get_by_role("menuitem", name=label)
     for _ in range(6):
         if item.evaluate("item => item === document.activeElement"):
