@@ -95,7 +95,8 @@ class Drafts:
             bubble.message = {"type": bubble.message["type"]}
             self._platform.contents.unsend(message)
             self._platform.show(bubble)
-            return self._event("unsend", author, group, unsend={"messageId": message})
+            event = self._event("unsend", author, group, unsend={"messageId": message})
+            return self._noted(event, author.user_id, hidden=True)
 
     def postback(
         self, user: Who, data: str, *, chat: Where = None, params: dict[str, str] | None = None
@@ -170,17 +171,23 @@ class Drafts:
         return events.event(kind, now=now, source=events.source(user, group), **details)
 
     def _noted(
-        self, event: Event, user_id: str | None, message: dict[str, Any] | None = None
+        self,
+        event: Event,
+        user_id: str | None,
+        message: dict[str, Any] | None = None,
+        *,
+        hidden: bool = False,
     ) -> Event:
         bubble = self._platform.chats.add(
             events.chat_id_of(event) or "",
             at=event["timestamp"] / 1000,
-            speaker="notice" if message is None else "user",
+            speaker="hidden" if hidden else "notice" if message is None else "user",
             message=message or _notice(event),
             user_id=user_id,
             message_id=message["id"] if message else None,
             event_id=event["webhookEventId"],
             fate="sending",
+            event=event,
         )
         self._platform.show(bubble)
         return event
