@@ -5,6 +5,7 @@ import { render } from "./bubbles.js";
 import { forgetClock, setClock, setUpClock } from "./clock.js";
 import { closeTrays, setUpComposer } from "./composer.js";
 import { botAvatar, byId, day, make } from "./dom.js";
+import { setUpKeep } from "./keep.js";
 import { ask, askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
 
 let state = { users: [], groups: [], last: [], bot: { name: "" } };
@@ -237,7 +238,7 @@ listen({
     else if (chats.length && matchMedia("(min-width: 760px)").matches) await open(chats[0].id);
   },
   lost: () => tell("シミュレーターとの接続が切れました。つなぎ直しています…"),
-  people: refreshSoon,
+  people: ({ loaded }) => (loaded ? location.reload() : refreshSoon()),
   clock: setClock,
   loading: ({ chatId, seconds }) => chatId === chosen && typing(seconds),
   bubble: (bubble) => {
@@ -271,6 +272,7 @@ new ResizeObserver(stayPinned).observe(list);
 
 setUpComposer(perform);
 setUpClock(tell);
+setUpKeep(() => chosen, tell);
 byId("speaker").addEventListener("change", (event) => {
   speaker = event.target.value;
   redraw();

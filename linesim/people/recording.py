@@ -1,9 +1,9 @@
 """A chat as a test: a Python file for pytest that plays the users' actions against the bot with
 linedesk's BotTest, and expects the bot's messages as they were. Pure text: linedesk is not needed.
 
-An answer by a reply token belongs to its event. A push belongs to the action before it; one that
-came later is expected after as much time. After a move of the clock that is an assertion of its
-own: a timer must not be early.
+An answer by a reply token belongs to its event, a push to the action before it. One that came later
+is expected after as much time; after a move of the clock that is an assertion of its own, since a
+timer must not be early.
 """
 
 import math
@@ -20,7 +20,7 @@ from linesim.model.media import SAMPLES
 from linesim.model.platform import Platform
 from linesim.model.world import Bubble
 
-# A push within this time belongs to its action even without a wait; shorter waits are not played.
+# No time passes in the test before an answer within this time, or before an action within that.
 AT_ONCE_SECONDS = 0.5
 LEAST_WAIT_SECONDS = 10
 MOST_MEDIUM_BYTES = 200_000
@@ -29,10 +29,9 @@ MOST_LETTERS = 60
 OWN = frozenset({"id", "quoteToken", "markAsReadToken"})
 COMMON = {"type", "webhookEventId", "deliveryContext", "timestamp", "source", "replyToken", "mode"}
 
-FILE = '''"""A chat that linesim recorded: {played} actions are played, {left} could not be."""
+FILE = '''"""A chat that linesim recorded. Actions played: {played}; not played: {left}."""
 
-from base64 import b64decode
-from datetime import datetime
+{decoder}from datetime import datetime
 
 import pytest
 
@@ -60,9 +59,9 @@ def test_recorded(bot, bot_settings, bot_secrets):
 BOT = """
 @pytest.fixture
 def bot():
-    from {module} import {name} as bot
+    from {module} import {name}
 
-    return bot
+    return {name}
 
 """
 
@@ -77,7 +76,6 @@ class _Code(str):
 class _Step:
     act: Bubble
     answers: list[Bubble] = field(default_factory=list)
-    pushes: list[Bubble] = field(default_factory=list)
 
 
 def test_of(platform: Platform, chat_id: str) -> str:
@@ -93,6 +91,7 @@ def test_of(platform: Platform, chat_id: str) -> str:
     return FILE.format(
         played=recording.played,
         left=recording.left,
+        decoder="from base64 import b64decode\n" if media else "",
         names="\n".join(f"{name} = {id_!r}" for id_, name in recording.names.items())
         + f"\nCHAT = {recording.name(chat_id)}",
         start=recording.start.isoformat(),
@@ -119,6 +118,7 @@ class _Recording:
         at = next((bubble.at for bubble in self._bubbles if bubble.speaker != "bot"), 0.0)
         self.start = datetime.fromtimestamp(int(at), timezone(JAPAN))
         self._now = 0  # seconds since the start, in the test
+        self._is_away = False
 
     def name(self, id_: str) -> _Code:
         """The variable of a user, group or room."""
@@ -145,10 +145,8 @@ class _Recording:
                     continue
                 step = known[bubble.event_id or ""] = _Step(bubble)
                 steps.append(step)
-            elif bubble.event_id in known:
-                known[bubble.event_id].answers.append(bubble)
-            elif step is not None:
-                step.pushes.append(bubble)
+            elif answered := known.get(bubble.event_id or "", step):
+                answered.answers.append(bubble)
             else:
                 steps.append("# Not expected: a message of the bot before any action.")
         for one in steps:
@@ -170,20 +168,28 @@ class _Recording:
 
     def _of(self, step: _Step) -> Iterator[str]:
         self.played += 1
+        kind = (step.act.event or {})["type"]
         if (wait := int(step.act.at - self.start.timestamp()) - self._now) >= LEAST_WAIT_SECONDS:
-            yield _assertion([self._advance(wait)], [])
-        calls, expected = [self._call(step.act)], list(step.answers)
-        before = step.act
-        for push in step.pushes:
-            wait = math.ceil(push.at - self.start.timestamp()) - self._now
-            if (is_moved := push.ahead > before.ahead) and wait > 0:
-                yield _assertion(calls, expected)
+            yield self._assertion([self._advance(wait)], [])
+        # While the bot is blocked or out of the group, what it sends is not seen.
+        self._is_away = kind in ("unfollow", "leave") or (
+            self._is_away and kind not in ("follow", "join")
+        )
+        calls, expected, before = [self._call(step.act)], list[Bubble](), step.act
+        for answer in step.answers:
+            wait = math.ceil(answer.at - self.start.timestamp()) - self._now
+            if (is_moved := answer.ahead > before.ahead) and wait > 0:
+                yield self._assertion(calls, expected)
                 calls, expected = [], []
-            if wait > 0 and (is_moved or push.at - step.act.at > AT_ONCE_SECONDS):
+            if wait > 0 and (is_moved or answer.at - step.act.at > AT_ONCE_SECONDS):
                 calls.append(self._advance(wait))
-            expected.append(push)
-            before = push
-        yield _assertion(calls, expected)
+            expected.append(answer)
+            before = answer
+        yield self._assertion(calls, expected)
+
+    def _assertion(self, calls: list[str], expected: list[Bubble]) -> str:
+        messages = _code([_shown(one.message) for one in expected])
+        return calls[0] if self._is_away else f"assert said({', '.join(calls)}) == {messages}"
 
     def _advance(self, seconds: int) -> str:
         self._now += seconds
@@ -248,21 +254,13 @@ def _call(method: str, *values: Any, **named: Any) -> str:
     return f"kit.{method}({', '.join(given)})"
 
 
-def _assertion(calls: list[str], bubbles: list[Bubble]) -> str:
-    return f"assert said({', '.join(calls)}) == {_code([_shown(one.message) for one in bubbles])}"
-
-
 def _code(value: Any) -> str:
     """The value as Python writes it, a long list or dict with a line for each of its items."""
-    match value:
-        case [*_] | {} if len(repr(value)) <= MOST_LETTERS:
-            return repr(value)
-        case [*items]:
-            parts, (begin, end) = [_code(one) for one in items], "[]"
-        case {**items}:
-            parts, (begin, end) = [f"{key!r}: {_code(one)}" for key, one in items.items()], "{}"
-        case _:
-            return repr(value)
+    if not isinstance(value, list | dict) or len(repr(value)) <= MOST_LETTERS:
+        return repr(value)
+    is_list = isinstance(value, list)
+    begin, end = "[]" if is_list else "{}"
+    parts = [_code(one) if is_list else f"{one!r}: {_code(value[one])}" for one in value]
     return "\n".join([begin, *(indent(f"{part},", "    ") for part in parts), end])
 
 
