@@ -133,7 +133,7 @@ class StateFile:
         except OSError as error:
             raise StateError(
                 f"the state file {self._path} cannot be read and written ({error.strerror}): "
-                "change its rights, or name another file"
+                "check its folder and rights, or name another file"
             ) from error
         self._thread.start()
 

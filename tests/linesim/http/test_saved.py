@@ -1,0 +1,139 @@
+"""The state in a file over restarts of the real process, and its download and upload."""
+
+import json
+import os
+from contextlib import contextmanager
+
+import pytest
+import requests
+
+import linesim
+from linedesk.setup.private_mongod import free_port
+from linesim.model.media import sample
+from tests.fork_server import Written, nursery
+from tests.linesim.http.test_process import SECRETS, address, ends
+from tests.waiting import eventually
+
+DAY = 86_400.0
+
+
+@contextmanager
+def kept_in(file):
+    """`linedesk sim --state FILE` and its address, with webhooks that no server takes."""
+    command = ("linedesk", "sim", "--port", str(free_port()), "--state", str(file))
+    with Written() as said, open(os.devnull, "wb") as nowhere:
+        process = nursery.start(
+            *command,
+            *("--webhook", "http://127.0.0.1:1/"),
+            env=os.environ | SECRETS,
+            stdout=nowhere.fileno(),
+            stderr=said.fd,
+        )
+        try:
+            yield process, address(process, lambda: said.text)
+        finally:
+            process.kill()
+            process.wait(10)
+
+
+def get(url, path):
+    answer = requests.get(f"{url}/sim{path}", timeout=10)
+    answer.raise_for_status()
+    return answer
+
+
+def post(url, path, body):
+    answer = requests.post(f"{url}/sim{path}", json=body, timeout=10)
+    answer.raise_for_status()
+    return answer.json()
+
+
+def people(url):
+    """What a user of the page finds again."""
+    state = get(url, "/state").json()
+    chats = [get(url, f"/chats/{bubble['chatId']}").json() for bubble in state["last"]]
+    return [state[name] for name in ("bot", "users", "groups", "quota")], chats
+
+
+def test_after_a_kill_the_same_people_chats_and_media_are_there(tmp_path):
+    file = tmp_path / "state.json"
+    with kept_in(file) as (process, url):
+        user = post(url, "/users", {"name": "太郎"})["userId"]
+        group = post(url, "/groups", {"name": "皆", "members": [user]})["chatId"]
+        acts = [{"act": "image", "user": user}, {"act": "text", "user": user, "text": "やあ"}]
+        acts += [{"act": "unfollow", "user": user}]
+        acts += [{"act": "text", "user": user, "chat": group, "text": "皆さん"}]
+        post(url, "/deliveries", {"acts": acts})
+        post(url, "/clock", {"advance": DAY})
+        before = people(url)
+        eventually(lambda: "皆さん" in file.read_text() and json.loads(file.read_text())["ahead"])
+        # A write that a kill interrupts leaves this, and the file as it was.
+        (tmp_path / ".state.json.new").write_text('{"version":')
+        process.kill()
+        process.wait(10)
+    with kept_in(file) as (process, url):
+        assert people(url) == before
+        assert get(url, "/clock").json()["ahead"] == DAY
+        photo = get(url, f"/chats/{user}").json()[0]["messageId"]
+        assert get(url, f"/contents/{photo}").content == sample("image").data
+        acts = [{"act": "text", "user": user, "chat": group, "text": "ただいま"}]
+        post(url, "/deliveries", {"acts": acts})
+        first, last = get(url, f"/chats/{group}").json()
+        assert int(last["messageId"]) > int(first["messageId"])
+        assert last["number"] > first["number"]
+        assert ends(process)
+    assert "ただいま" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        ('{"version":1,"users":{"U1"', "is damaged (JSON: "),
+        ('{"version":1,"users":{"U1":{"user_id":"U2","name":"太郎"}}}', "do not match"),
+        ('{"version":7}', "is of version 7, and this linesim reads version 1"),
+        (None, "cannot be read and written (No such file or directory)"),
+    ],
+)
+def test_a_file_that_is_unusable_ends_the_start_and_stays(tmp_path, content, cause):
+    file = tmp_path / "state.json" if content else tmp_path / "missing" / "state.json"
+    if content:
+        file.write_text(content)
+    command = ("linedesk", "sim", "--port", str(free_port()), "--state", str(file))
+    ran = nursery.run(*command, env=os.environ | SECRETS)
+    assert ran.returncode == 2
+    assert f"the state file {file} " in ran.stderr
+    assert cause in ran.stderr
+    assert "name another file" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert [one.read_text() for one in tmp_path.iterdir()] == ([content] if content else [])
+
+
+def load(url, data, media_type="application/json"):
+    headers = {"content-type": media_type}
+    return requests.post(f"{url}/sim/saved", data=data, headers=headers, timeout=10)
+
+
+def test_a_state_is_loaded_elsewhere_whole_or_not_at_all(sim, taro):
+    sim.add_group("皆", [taro])
+    sim.deliver(sim.drafts.medium("file", taro))
+    saved = get(sim.url, "/saved")
+    assert saved.headers["content-disposition"].startswith('attachment; filename="linesim-2027-01-')
+    with linesim.running() as other:
+        kept = other.add_user("花子")
+        for bad in (
+            b"{}",
+            saved.content[:-1],
+            saved.content.replace(b'"ahead":0.0', b'"ahead":-1'),
+        ):
+            answer = load(other.url, bad)
+            assert (answer.status_code, answer.json()["error"][:8]) == (422, "the file")
+        assert load(other.url, saved.content, "text/plain").status_code == 415
+        assert list(other.platform.world.users) == [kept.user_id]
+        with requests.get(f"{other.url}/sim/stream", stream=True, timeout=10) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            assert load(other.url, saved.content).status_code == 200
+            assert b"event: people" in lines
+            assert json.loads(next(lines).removeprefix(b"data:")) == {"loaded": True}
+        assert people(other.url) == people(sim.url)
+        assert get(other.url, f"/contents/{sim.chat(taro)[0].message_id}").ok
