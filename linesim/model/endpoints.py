@@ -127,14 +127,6 @@ class RateLimits:
             raise errors.too_many_to_one()
 
 
-@dataclass
-class Spent:
-    """The users reached in this month, a year and a number."""
-
-    month: tuple[int, int]
-    people: int = 0
-
-
 class Quota:
     """Counts the users reached by pushes and multicasts in a calendar month of Japan; replies are
     free, and so is a message that cannot be received (docs, "Messaging API pricing").
@@ -148,7 +140,8 @@ class Quota:
         self.limit = limit
         self.reserved = 0
         self._clock = clock
-        self.spent = Spent(self._this_month())
+        self.month = self._this_month()
+        self.people = 0  # reached in this month
 
     def _this_month(self) -> tuple[int, int]:
         today = datetime.fromtimestamp(self._clock.time(), UTC) + JAPAN
@@ -156,9 +149,9 @@ class Quota:
 
     @property
     def used(self) -> int:
-        if (month := self._this_month()) != self.spent.month:
-            self.spent = Spent(month)
-        return self.spent.people
+        if (month := self._this_month()) != self.month:
+            self.month, self.people = month, 0
+        return self.people
 
     def check(self, people: int) -> None:
         """Refuses messages beyond the limit, and all messages once the limit is reached."""
@@ -167,4 +160,4 @@ class Quota:
             raise errors.monthly_limit()
 
     def count(self, people: int) -> None:
-        self.spent.people = self.used + people
+        self.people = self.used + people

@@ -102,8 +102,6 @@ class Contents:
     def kept(self, contents: dict[str, Content]) -> None:
         self._contents, self._bytes = {}, 0
         for message_id, content in contents.items():
-            same = [each for each in map(sample, SAMPLES) if each == content.medium]
-            content.medium = same[0] if same else content.medium
             self._add(message_id, content)
 
     def unsend(self, message_id: str) -> None:

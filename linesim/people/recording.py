@@ -6,10 +6,10 @@ is expected after as much time; after a move of the clock that is an assertion o
 timer must not be early.
 """
 
+import inspect
 import math
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from textwrap import indent
 from typing import Any
@@ -26,18 +26,20 @@ LEAST_WAIT_SECONDS = 10
 MOST_MEDIUM_BYTES = 200_000
 MOST_LETTERS = 60
 # The kit gives these itself.
-OWN = frozenset({"id", "quoteToken", "markAsReadToken"})
-COMMON = {"type", "webhookEventId", "deliveryContext", "timestamp", "source", "replyToken", "mode"}
+OWN = {"quoteToken", "markAsReadToken"}
+COMMON = {"webhookEventId", "deliveryContext", "timestamp", "source", "replyToken", "mode"}
 
 FILE = '''"""A chat that linesim recorded. Actions played: {played}; not played: {left}."""
 
-{decoder}from datetime import datetime
+from base64 import b64decode
+from datetime import datetime
 
 import pytest
 
 from linedesk.testing import BotTest
 
 {names}
+CHAT = {chat}
 START = datetime.fromisoformat({start!r})
 
 {bot}
@@ -47,35 +49,28 @@ def said(*answers):
     return [shown(message) for each in sent for message in each.messages]
 
 
-def shown(message):
-    message = {{name: value for name, value in message.items() if name != "quoteToken"}}
-    return message["text"] if message.keys() == {{"type", "text"}} else message
-
+{shown}
 
 def test_recorded(bot, bot_settings, bot_secrets):
     kit = BotTest(bot, settings=bot_settings, secrets=bot_secrets, start=START)
 {body}
-{media}'''
+
+
+{media}
+'''
 BOT = """
 @pytest.fixture
 def bot():
-    from {module} import {name}
+    from {} import {} as bot
 
-    return {name}
+    return bot
 
 """
 
 
-class _Code(str):
-    """An expression in place of a value."""
-
-    __repr__ = str.__str__
-
-
-@dataclass
-class _Step:
-    act: Bubble
-    answers: list[Bubble] = field(default_factory=list)
+def shown(message: dict[str, object]) -> object:
+    message = {name: value for name, value in message.items() if name != "quoteToken"}
+    return message["text"] if message.keys() == {"type", "text"} else message
 
 
 def test_of(platform: Platform, chat_id: str) -> str:
@@ -86,157 +81,155 @@ def test_of(platform: Platform, chat_id: str) -> str:
     lines = list(recording.lines())
     if not recording.played:
         raise NotPossible("the bot got no action of this chat that a test could play")
-    module, _, name = (platform.options.bot or "").partition(":")
     media = [f"{name} = b64decode({b64encode(data)!r})" for data, name in recording.media.items()]
-    return FILE.format(
-        played=recording.played,
-        left=recording.left,
-        decoder="from base64 import b64decode\n" if media else "",
-        names="\n".join(f"{name} = {id_!r}" for id_, name in recording.names.items())
-        + f"\nCHAT = {recording.name(chat_id)}",
-        start=recording.start.isoformat(),
-        bot=BOT.format(module=module, name=name) if module else "",
-        body=indent("\n".join([*recording.setting(), *lines]), "    "),
-        media="\n\n" + "\n".join(media) + "\n" if media else "",
+    return (
+        FILE.format(
+            played=recording.played,
+            left=recording.left,
+            names="\n".join(f"{name} = {id_!r}" for id_, name in recording.names.items()),
+            chat=recording.name(chat_id),
+            start=recording.start.isoformat(),
+            bot=BOT.format(*platform.options.bot.split(":")) if platform.options.bot else "",
+            shown=inspect.getsource(shown),
+            body=indent("\n".join([*recording.people(), *lines]), "    "),
+            media="\n".join(media),
+        ).strip("\n")
+        + "\n"
     )
 
 
+class _Code(str):
+    """An expression in place of a value."""
+
+    __repr__ = str.__str__
+
+
 class _Recording:
+    """`names` and `media` are the file's variables, by ids and contents."""
+
     def __init__(self, platform: Platform, chat_id: str) -> None:
         self._platform, self._chat_id = platform, chat_id
         self._bubbles = platform.chats.all_of(chat_id)
-        self.names: dict[str, _Code] = {}
-        self.media: dict[bytes, _Code] = {}
-        self.played = self.left = 0
-        self.name(chat_id)
-        # Messages to which later events refer by their ids.
-        events = [bubble.event or {} for bubble in self._bubbles]
+        # By their reply tokens: the bot got them, even if it told LINE so too late.
+        self._answered = {one.event_id for one in self._bubbles if one.speaker == "bot"}
+        events = [bubble.event for bubble in self._bubbles if bubble.event]
         self._named = {event["unsend"]["messageId"] for event in events if "unsend" in event}
-        self._named |= {
-            event["message"]["id"] for event in events if event.get("type") == "messageEdited"
-        }
-        at = next((bubble.at for bubble in self._bubbles if bubble.speaker != "bot"), 0.0)
-        self.start = datetime.fromtimestamp(int(at), timezone(JAPAN))
-        self._now = 0  # seconds since the start, in the test
+        self._named |= {one["message"]["id"] for one in events if one["type"] == "messageEdited"}
+        self.names, self.media = dict[str, _Code](), dict[bytes, _Code]()
+        self.played = self.left = self._now = 0  # _now: seconds since the start, in the test
         self._is_away = False
+        first = next((bubble.at for bubble in self._bubbles if bubble.event), 0)
+        self.start = datetime.fromtimestamp(int(first), timezone(JAPAN))
 
     def name(self, id_: str) -> _Code:
         """The variable of a user, group or room."""
         kind = "C" if id_ in self._platform.world.groups else "U"
         return self.names.setdefault(id_, _Code(f"{kind}{len(self.names) + 1}"))
 
-    def setting(self) -> Iterator[str]:
-        """What the kit cannot know of the people."""
+    def people(self) -> Iterator[str]:
+        world = self._platform.world
         for id_, name in self.names.items():
-            if user := self._platform.world.users.get(id_):
+            if user := world.users.get(id_):
                 yield f"kit.names({name}, {user.name!r})"
-            elif group := self._platform.world.groups.get(id_):
+            elif group := world.groups.get(id_):
                 yield f"kit.members[{name}] = {len(group.members)}"
 
     def lines(self) -> Iterator[str]:
-        steps, known = list[_Step | str](), dict[str, _Step]()
-        step: _Step | None = None
+        steps, act = dict[int, list[Bubble]](), None
+        known = {bubble.event_id: bubble for bubble in self._bubbles if bubble.speaker != "bot"}
         for bubble in self._bubbles:
             if bubble.speaker != "bot":
-                if why := self._why_not(bubble):
-                    self.left += 1
-                    kind = (bubble.event or bubble.message)["type"]
-                    steps.append(f"# Not played: {kind!r}, {why}.")
-                    continue
-                step = known[bubble.event_id or ""] = _Step(bubble)
-                steps.append(step)
-            elif answered := known.get(bubble.event_id or "", step):
-                answered.answers.append(bubble)
+                act = bubble if self._why_not(bubble) is None else act
+                steps[bubble.number] = []
+            elif act is not None:
+                answered = known.get(bubble.event_id, act)
+                steps[answered.number].append(bubble)
             else:
-                steps.append("# Not expected: a message of the bot before any action.")
-        for one in steps:
-            yield from [one] if isinstance(one, str) else self._of(one)
+                yield "# Not expected: a message of the bot before any action."
+        for bubble in self._bubbles:
+            if (answers := steps.get(bubble.number)) is None:
+                continue
+            if why := self._why_not(bubble):
+                self.left += 1
+                yield f"# Not played: {bubble.message['type']!r}, {why}."
+            else:
+                self.played += 1
+                yield from self._step(bubble, answers)
 
     def _why_not(self, bubble: Bubble) -> str | None:
         """Why the action cannot be played."""
-        if bubble.event is None:
-            return "since its event is not kept"
-        if bubble.fate != "delivered":
+        event = bubble.event or {}
+        if not event or (bubble.fate != "delivered" and bubble.event_id not in self._answered):
             return "the bot did not get it"
-        if bubble.event["mode"] == "standby":
+        if event["mode"] == "standby":
             return "the bot was on standby"
-        if unsent := bubble.event.get("unsend"):
-            origin = self._platform.chats.of_message(self._chat_id, unsent["messageId"])
-            if origin is None or origin.message["type"] in SAMPLES:
-                return "since the kit names no media by their ids"
-        return None
+        message_id = event.get("unsend", {}).get("messageId")
+        origin = self._platform.chats.of_message(self._chat_id, message_id)
+        is_medium = origin and message_id and origin.message["type"] in SAMPLES
+        return "since the kit names no media by their ids" if is_medium else None
 
-    def _of(self, step: _Step) -> Iterator[str]:
-        self.played += 1
-        kind = (step.act.event or {})["type"]
-        if (wait := int(step.act.at - self.start.timestamp()) - self._now) >= LEAST_WAIT_SECONDS:
+    def _step(self, act: Bubble, answers: list[Bubble]) -> Iterator[str]:
+        call, kind = self._call(act.event or {}), act.message["type"]
+        if (wait := int(act.at - self.start.timestamp()) - self._now) >= LEAST_WAIT_SECONDS:
             yield self._assertion([self._advance(wait)], [])
         # While the bot is blocked or out of the group, what it sends is not seen.
         self._is_away = kind in ("unfollow", "leave") or (
             self._is_away and kind not in ("follow", "join")
         )
-        calls, expected, before = [self._call(step.act)], list[Bubble](), step.act
-        for answer in step.answers:
+        calls, expected, ahead = [call], list[Bubble](), act.ahead
+        for answer in answers:
             wait = math.ceil(answer.at - self.start.timestamp()) - self._now
-            if (is_moved := answer.ahead > before.ahead) and wait > 0:
+            if wait > 0 and answer.ahead > ahead:
                 yield self._assertion(calls, expected)
                 calls, expected = [], []
-            if wait > 0 and (is_moved or answer.at - step.act.at > AT_ONCE_SECONDS):
+            if wait > 0 and answer.at - act.at > AT_ONCE_SECONDS:
                 calls.append(self._advance(wait))
             expected.append(answer)
-            before = answer
+            ahead = answer.ahead
         yield self._assertion(calls, expected)
-
-    def _assertion(self, calls: list[str], expected: list[Bubble]) -> str:
-        messages = _code([_shown(one.message) for one in expected])
-        return calls[0] if self._is_away else f"assert said({', '.join(calls)}) == {messages}"
 
     def _advance(self, seconds: int) -> str:
         self._now += seconds
         return f"kit.advance({seconds})"
 
-    def _call(self, act: Bubble) -> str:
+    def _assertion(self, calls: list[str], expected: list[Bubble]) -> str:
+        messages = _code([shown(one.message) for one in expected])
+        return calls[0] if self._is_away else f"assert said({', '.join(calls)}) == {messages}"
+
+    def _call(self, event: dict[str, Any]) -> str:
         """The kit's call for a user's action."""
-        event = act.event or {}
         source = event["source"]
         user = self.name(source["userId"]) if "userId" in source else None
         group = None if source["type"] == "user" else self.name(self._chat_id)
         match event:
             case {"type": "message", "message": message}:
                 return self._message(user, group, message)
-            case {"type": "postback", "postback": {"data": data, **more}}:
+            case {"type": "messageEdited", "message": {"text": text, "id": id_}}:
+                return _call("edits", user, text, group=group, message_id=id_)
+            case {"postback": {"data": data, **more}}:
                 return _call("presses", user, data, params=more.get("params"), group=group)
-            case {"type": "follow", "follow": {"isUnblocked": unblocked}}:
+            case {"follow": {"isUnblocked": unblocked}}:
                 return _call("follows", user, unblocked=unblocked or None)
             case {"type": "unfollow"}:
                 return _call("unfollows", user)
             case {"type": "join" | "leave" as kind}:
                 return _call(f"{kind}s", group)
-            case {"type": "memberJoined", "joined": {"members": [{"userId": one}]}}:
+            case {"joined": {"members": [{"userId": one}]}}:
                 return _call("member_joins", self.name(one), group=group)
-            case {"type": "memberLeft", "left": {"members": [{"userId": one}]}}:
+            case {"left": {"members": [{"userId": one}]}}:
                 return _call("member_leaves", self.name(one), group=group)
-            case {"type": "unsend", "unsend": {"messageId": message_id}}:
+            case {"unsend": {"messageId": message_id}}:
                 return _call("unsends", user, message_id, group=group)
-            case {"type": "messageEdited", "message": {"text": text, "id": id_}}:
-                return _call("edits", user, text, group=group, message_id=id_)
-        others = {name: value for name, value in event.items() if name not in COMMON}
-        return _call("sends", user, {"type": event["type"], **others}, group=group)
+        return _call("sends", user, _without(event, COMMON), group=group)
 
     def _message(self, user: _Code | None, group: _Code | None, message: dict[str, Any]) -> str:
-        own = OWN - {"id"} if message["id"] in self._named else OWN
-        content = {name: value for name, value in message.items() if name not in own}
+        content = _without(message, OWN if message["id"] in self._named else {*OWN, "id"})
         if content.keys() == {"type", "text"}:
             return _call("says", user, content["text"], group=group)
-        if content["type"] not in SAMPLES:
+        if (kind := content["type"]) not in SAMPLES:
             return _call("sends", user, content, group=group)
-        return _call(
-            content["type"],
-            user,
-            data=self._medium(message["id"]),
-            name=content.get("fileName"),
-            group=group,
-        )
+        more = {"name": content.get("fileName"), "data": self._medium(message["id"])}
+        return _call(kind, user, **more, group=group)
 
     def _medium(self, message_id: str) -> _Code | None:
         """The variable of its bytes; None for a large one, for which the kit has its own."""
@@ -245,6 +238,10 @@ class _Recording:
             return None
         data = b"".join(kept.medium.pieces())
         return self.media.setdefault(data, _Code(f"DATA_{len(self.media) + 1}"))
+
+
+def _without(event: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if name not in names}
 
 
 def _call(method: str, *values: Any, **named: Any) -> str:
@@ -262,9 +259,3 @@ def _code(value: Any) -> str:
     begin, end = "[]" if is_list else "{}"
     parts = [_code(one) if is_list else f"{one!r}: {_code(value[one])}" for one in value]
     return "\n".join([begin, *(indent(f"{part},", "    ") for part in parts), end])
-
-
-def _shown(message: dict[str, Any]) -> Any:
-    """Like `shown` in the file."""
-    message = {name: value for name, value in message.items() if name != "quoteToken"}
-    return message["text"] if message.keys() == {"type", "text"} else message

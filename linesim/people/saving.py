@@ -15,9 +15,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import ConfigDict, Field, ValidationError, create_model
 
-from linesim.model.endpoints import Spent
 from linesim.model.errors import StateError
 from linesim.model.media import Content
 from linesim.model.platform import Platform
@@ -37,7 +36,8 @@ KEPT: Mapping[str, tuple[str, Any]] = {
     "botUserId": ("bot_user_id", str),
     "ahead": ("clock.ahead", Annotated[float, Field(ge=0, le=MOST_AHEAD_SECONDS)]),
     "nextMessageId": ("message_ids.free", int),
-    "spent": ("quota.spent", Spent),
+    "month": ("quota.month", tuple[int, int]),
+    "monthsPeople": ("quota.people", int),
     "users": ("world.users", dict[str, User]),
     "groups": ("world.groups", dict[str, Group]),
     "chats": ("chats.kept", dict[str, list[Bubble]]),
@@ -48,20 +48,15 @@ document lacks is as in a new simulator. Raise the version when the form of a pa
 """
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        ser_json_bytes="base64",
-        val_json_bytes="base64",
-        allow_inf_nan=False,
-    )
-
-    version: Literal[1]
-
-
+_HOW = ConfigDict(
+    extra="forbid",
+    strict=True,
+    ser_json_bytes="base64",
+    val_json_bytes="base64",
+    allow_inf_nan=False,
+)
 _PARTS: Any = {name: (kind | None, None) for name, (_, kind) in KEPT.items()}
-_Saved = create_model("_Saved", __base__=_Document, **_PARTS)
+_Saved = create_model("_Saved", __config__=_HOW, version=(Literal[1], ...), **_PARTS)
 
 
 def dump(platform: Platform) -> bytes:
@@ -91,10 +86,10 @@ def _parsed(data: bytes) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if first["type"] == "literal_error" and first["loc"] == ("version",):
-            found = f"is of version {first['input']!r}, and this linesim reads version {VERSION}"
+            why = f"is of version {first['input']!r}, and this linesim reads version {VERSION}"
         else:
-            found = f"is damaged ({'.'.join(map(str, first['loc'])) or 'JSON'}: {first['msg']})"
-        raise StateError(found) from error
+            why = f"is damaged ({'.'.join(map(str, first['loc'])) or 'JSON'}: {first['msg']})"
+        raise StateError(why) from error
     users, groups = saved.users or {}, saved.groups or {}
     members = {member for group in groups.values() for member in group.members}
     ids = [(key, one.user_id) for key, one in users.items()]
@@ -113,7 +108,6 @@ class StateFile:
         self._path = path.resolve()  # a link is followed, not replaced
         self._platform = platform
         self._written = b""  # the digest of what the file holds
-        self._failure: str | None = None
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="linesim-state", daemon=True)
 
@@ -125,16 +119,12 @@ class StateFile:
             if self._path.exists():
                 load(self._platform, self._path.read_bytes())
             self._write()
-        except StateError as error:
-            raise StateError(
-                f"the state file {self._path} {error}. It was left as it is: repair or move it, "
-                "or name another file"
-            ) from error
-        except OSError as error:
-            raise StateError(
-                f"the state file {self._path} cannot be read and written ({error.strerror}): "
-                "check its folder and rights, or name another file"
-            ) from error
+        except (StateError, OSError) as error:
+            why = str(error)
+            if isinstance(error, OSError):
+                why = f"cannot be read and written ({error.strerror})"
+            advice = "It was left as it is: repair or move it, or name another file"
+            raise StateError(f"the state file {self._path} {why}. {advice}") from error
         self._thread.start()
 
     def stop(self) -> None:
@@ -157,11 +147,7 @@ class StateFile:
         try:
             self._write()
         except (OSError, ValueError) as error:
-            if str(error) != self._failure:
-                log.warning("the state cannot be saved file=%s reason=%s", self._path, error)
-            self._failure = str(error)
-        else:
-            self._failure = None
+            log.warning("the state cannot be saved file=%s reason=%s", self._path, error)
 
     def _write(self) -> None:
         data = dump(self._platform)
@@ -174,9 +160,4 @@ class StateFile:
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
         self._written = digest

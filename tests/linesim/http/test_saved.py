@@ -67,8 +67,6 @@ def test_after_a_kill_the_same_people_chats_and_media_are_there(tmp_path):
         post(url, "/clock", {"advance": DAY})
         before = people(url)
         eventually(lambda: "皆さん" in file.read_text() and json.loads(file.read_text())["ahead"])
-        # A write that a kill interrupts leaves this, and the file as it was.
-        (tmp_path / ".state.json.new").write_text('{"version":')
         process.kill()
         process.wait(10)
     with kept_in(file) as (process, url):
@@ -108,6 +106,16 @@ def test_a_file_that_is_unusable_ends_the_start_and_stays(tmp_path, content, cau
     assert [one.read_text() for one in tmp_path.iterdir()] == ([content] if content else [])
 
 
+def test_a_write_that_fails_leaves_the_file_whole(tmp_path, caplog):
+    file = tmp_path / "state.json"
+    with linesim.running(state=file) as sim:
+        before = file.read_text()
+        (tmp_path / ".state.json.new").mkdir()
+        sim.add_user("太郎")
+        eventually(lambda: "the state cannot be saved" in caplog.text)
+    assert file.read_text() == before
+
+
 def load(url, data, media_type="application/json"):
     headers = {"content-type": media_type}
     return requests.post(f"{url}/sim/saved", data=data, headers=headers, timeout=10)
@@ -120,6 +128,7 @@ def test_a_state_is_loaded_elsewhere_whole_or_not_at_all(sim, taro):
     assert saved.headers["content-disposition"].startswith('attachment; filename="linesim-2027-01-')
     with linesim.running() as other:
         kept = other.add_user("花子")
+        other.advance(DAY)
         for bad in (
             b"{}",
             saved.content[:-1],
@@ -136,4 +145,8 @@ def test_a_state_is_loaded_elsewhere_whole_or_not_at_all(sim, taro):
             assert b"event: people" in lines
             assert json.loads(next(lines).removeprefix(b"data:")) == {"loaded": True}
         assert people(other.url) == people(sim.url)
+        assert other.platform.clock.ahead == DAY
+        other.say(taro, "やあ")
+        first, last = (int(each.message_id) for each in other.chat(taro))
+        assert last > first
         assert get(other.url, f"/contents/{sim.chat(taro)[0].message_id}").ok

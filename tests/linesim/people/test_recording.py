@@ -13,7 +13,7 @@ from linesim.model.errors import NotPossible
 from linesim.people.recording import test_of as the_test_of
 
 BOT = """
-from linebot.v3.webhooks import UnsendEvent
+from linebot.v3.webhooks import UnfollowEvent, UnsendEvent
 from linedesk import Bot
 
 bot = Bot()
@@ -32,9 +32,10 @@ def any_other(event, talk):
         talk.after(int(told(talk.raw)), "late")
 
 
+@bot.add(UnfollowEvent)
 @bot.add(UnsendEvent)
-def unsent(event, talk):
-    talk.push("unsent")
+def gone(event, talk):
+    talk.push("gone")
 
 
 @bot.timer("late")
@@ -57,7 +58,7 @@ def talking(sim, bot, line):
     def handle(event):
         to = event["source"].get("groupId") or event["source"]["userId"]
         if event["type"] == "unsend":
-            line.push(to, "unsent")
+            line.push(to, "gone")
         if "replyToken" in event:
             size = 0
             if "contentProvider" in event.get("message", {}):
@@ -126,8 +127,21 @@ def test_a_chat_of_every_action_passes_and_fails_with_another_bot(sim, line, tar
     assert "Actions played: 13; not played: 0." in code
     assert "assert said(kit.advance(60)) == ['late None']" in code
     assert passes(taro.user_id)
-    for old, new in (("after(int", "after(1 + int"), ('"unsent"', '"gone"'), ("1988", "1989")):
+    for old, new in (("after(int", "after(1 + int"), ('"gone"', '"?"'), ("1988", "1989")):
         assert not passes(taro.user_id, BOT.replace(old, new))
+
+
+def test_a_push_that_came_without_a_move_of_the_clock_is_expected_with_its_action(
+    sim, line, taro, talking, passes
+):
+    talking(sim.drafts.text(taro, "60"))
+    sim.advance(60)
+    line.push(taro.user_id, "late None")
+    for bubble in sim.chat(taro):
+        bubble.ahead = 0.0
+    code = the_test_of(sim.platform, taro.user_id)
+    assert "assert said(kit.says(U1, '60'), kit.advance(60)) == [" in code
+    assert passes(taro.user_id)
 
 
 def test_a_group_with_its_members_and_a_mention(sim, taro, hanako, talking, passes):
@@ -153,5 +167,5 @@ def test_what_cannot_be_played_is_told(sim, bot, line, taro, talking):
     assert "Actions played: 1; not played: 2." in code
     assert "# Not expected: a message of the bot" in code
     assert "# Not played: 'unsend', since the kit names no media by their ids." in code
-    assert "# Not played: 'message', the bot did not get it." in code
+    assert "# Not played: 'text', the bot did not get it." in code
     assert "届かない" not in code
