@@ -2,7 +2,7 @@
 
 import json
 import os
-from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import requests
@@ -10,74 +10,53 @@ import requests
 import linesim
 from linedesk.setup.private_mongod import free_port
 from linesim.model.media import sample
-from tests.fork_server import Written, nursery
-from tests.linesim.http.test_process import SECRETS, address, ends
+from tests.fork_server import nursery
+from tests.linesim.http.test_control import Remote
+from tests.linesim.http.test_process import SECRETS, ends, serving
 from tests.waiting import eventually
 
 DAY = 86_400.0
 
 
-@contextmanager
-def kept_in(file):
-    """`linedesk sim --state FILE` and its address, with webhooks that no server takes."""
-    command = ("linedesk", "sim", "--port", str(free_port()), "--state", str(file))
-    with Written() as said, open(os.devnull, "wb") as nowhere:
-        process = nursery.start(
-            *command,
-            *("--webhook", "http://127.0.0.1:1/"),
-            env=os.environ | SECRETS,
-            stdout=nowhere.fileno(),
-            stderr=said.fd,
-        )
-        try:
-            yield process, address(process, lambda: said.text)
-        finally:
-            process.kill()
-            process.wait(10)
+def sim_of(file):
+    return ("linedesk", "sim", "--port", str(free_port()), "--state", str(file))
 
 
-def get(url, path):
-    answer = requests.get(f"{url}/sim{path}", timeout=10)
-    answer.raise_for_status()
-    return answer
-
-
-def post(url, path, body):
-    answer = requests.post(f"{url}/sim{path}", json=body, timeout=10)
-    answer.raise_for_status()
-    return answer.json()
+def remote(url):
+    return Remote(SimpleNamespace(url=url))
 
 
 def people(url):
     """What a user of the page finds again."""
-    state = get(url, "/state").json()
-    chats = [get(url, f"/chats/{bubble['chatId']}").json() for bubble in state["last"]]
+    state = remote(url).get("/state")
+    chats = [remote(url).get(f"/chats/{bubble['chatId']}") for bubble in state["last"]]
     return [state[name] for name in ("bot", "users", "groups", "quota")], chats
 
 
 def test_after_a_kill_the_same_people_chats_and_media_are_there(tmp_path):
     file = tmp_path / "state.json"
-    with kept_in(file) as (process, url):
-        user = post(url, "/users", {"name": "太郎"})["userId"]
-        group = post(url, "/groups", {"name": "皆", "members": [user]})["chatId"]
-        acts = [{"act": "image", "user": user}, {"act": "text", "user": user, "text": "やあ"}]
-        acts += [{"act": "unfollow", "user": user}]
-        acts += [{"act": "text", "user": user, "chat": group, "text": "皆さん"}]
-        post(url, "/deliveries", {"acts": acts})
-        post(url, "/clock", {"advance": DAY})
+    with serving(command=(*sim_of(file), "--webhook")) as (process, url):
+        user = remote(url).user("太郎")
+        members = {"name": "皆", "members": [user]}
+        group = remote(url).post("/groups", members).json()["chatId"]
+        remote(url).acts(
+            {"act": "image", "user": user},
+            {"act": "unfollow", "user": user},
+            {"act": "text", "user": user, "chat": group, "text": "皆さん"},
+        )
+        remote(url).post("/clock", {"advance": DAY})
         before = people(url)
         eventually(lambda: "皆さん" in file.read_text() and json.loads(file.read_text())["ahead"])
         process.kill()
         process.wait(10)
-    with kept_in(file) as (process, url):
+    with serving(command=(*sim_of(file), "--webhook")) as (process, url):
         assert people(url) == before
-        assert get(url, "/clock").json()["ahead"] == DAY
-        photo = get(url, f"/chats/{user}").json()[0]["messageId"]
-        assert get(url, f"/contents/{photo}").content == sample("image").data
-        acts = [{"act": "text", "user": user, "chat": group, "text": "ただいま"}]
-        post(url, "/deliveries", {"acts": acts})
-        first, last = get(url, f"/chats/{group}").json()
-        assert int(last["messageId"]) > int(first["messageId"])
+        assert remote(url).get("/clock")["ahead"] == DAY
+        photo = remote(url).get(f"/chats/{user}")[0]["messageId"]
+        shown = requests.get(f"{url}/sim/contents/{photo}", timeout=10)
+        assert shown.content == sample("image").data
+        remote(url).acts({"act": "text", "user": user, "chat": group, "text": "ただいま"})
+        first, last = remote(url).get(f"/chats/{group}")
         assert last["number"] > first["number"]
         assert ends(process)
     assert "ただいま" in file.read_text()
@@ -96,8 +75,7 @@ def test_a_file_that_is_unusable_ends_the_start_and_stays(tmp_path, content, cau
     file = tmp_path / "state.json" if content else tmp_path / "missing" / "state.json"
     if content:
         file.write_text(content)
-    command = ("linedesk", "sim", "--port", str(free_port()), "--state", str(file))
-    ran = nursery.run(*command, env=os.environ | SECRETS)
+    ran = nursery.run(*sim_of(file), env=os.environ | SECRETS)
     assert ran.returncode == 2
     assert f"the state file {file} " in ran.stderr
     assert cause in ran.stderr
@@ -124,7 +102,7 @@ def load(url, data, media_type="application/json"):
 def test_a_state_is_loaded_elsewhere_whole_or_not_at_all(sim, taro):
     sim.add_group("皆", [taro])
     sim.deliver(sim.drafts.medium("file", taro))
-    saved = get(sim.url, "/saved")
+    saved = requests.get(f"{sim.url}/sim/saved", timeout=10)
     assert saved.headers["content-disposition"].startswith('attachment; filename="linesim-2027-01-')
     with linesim.running() as other:
         kept = other.add_user("花子")
@@ -149,4 +127,3 @@ def test_a_state_is_loaded_elsewhere_whole_or_not_at_all(sim, taro):
         other.say(taro, "やあ")
         first, last = (int(each.message_id) for each in other.chat(taro))
         assert last > first
-        assert get(other.url, f"/contents/{sim.chat(taro)[0].message_id}").ok
