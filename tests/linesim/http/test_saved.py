@@ -102,11 +102,15 @@ def load(url, data, media_type="application/json"):
 def test_a_state_is_loaded_elsewhere_whole_or_not_at_all(sim, taro):
     sim.add_group("皆", [taro])
     sim.deliver(sim.drafts.medium("file", taro))
+    sim.drafts.text(taro, "送信中")
     saved = requests.get(f"{sim.url}/sim/saved", timeout=10)
+    (under_way,) = (each for each in sim.chat(taro) if each.fate == "sending")
+    under_way.fate, under_way.error = "failed", "unclassified"
     assert saved.headers["content-disposition"].startswith('attachment; filename="linesim-2027-01-')
     with linesim.running() as other:
         kept = other.add_user("花子")
         other.advance(DAY)
+        old = requests.get(f"{other.url}/sim/saved", timeout=10).content
         for bad in (
             b"{}",
             saved.content[:-1],
@@ -125,5 +129,6 @@ def test_a_state_is_loaded_elsewhere_whole_or_not_at_all(sim, taro):
         assert people(other.url) == people(sim.url)
         assert other.platform.clock.ahead == DAY
         other.say(taro, "やあ")
-        first, last = (int(each.message_id) for each in other.chat(taro))
-        assert last > first
+        assert load(other.url, old).status_code == 200
+        other.say(kept, "やあ")
+        assert int(other.chat(kept)[0].message_id) > int(under_way.message_id) + 1

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from linesim.model.errors import NotPossible
+from linesim.model.events import standby
 from linesim.people.recording import test_of as the_test_of
 
 BOT = """
@@ -154,11 +155,13 @@ def test_what_cannot_be_played_is_told(sim, bot, line, taro, talking):
     line.push(taro.user_id, "お知らせ")
     talking(sim.drafts.medium("image", taro))
     talking(sim.drafts.unsend(sim.chat(taro)[1].message_id, taro), 1)
+    sim.deliver(standby(sim.drafts.text(taro, "待機")))
     bot.status = 500
     sim.say(taro, "届かない")
     code = the_test_of(sim.platform, taro.user_id)
-    assert "Actions played: 1; not played: 2." in code
+    assert "Actions played: 1; not played: 3." in code
     assert "# Not expected: a message of the bot" in code
     assert "# Not played: 'unsend', since the kit names no media by their ids." in code
     assert "# Not played: 'text', the bot did not get it." in code
+    assert "# Not played: 'text', the bot was on standby." in code
     assert "届かない" not in code
