@@ -218,7 +218,7 @@ class Control:
     async def recorded(self, chat_id: str) -> Response:
         """The chat as a test, in a Python file for pytest."""
         with self._sim.platform.watch.reading():
-            code, now = recording.test_of(self._sim.platform, chat_id), self._now()
+            code, now = recording.as_test(self._sim.platform, chat_id), self._now()
         return _download(code.encode(), f"test_recorded_{now:%m%d_%H%M}.py", "text/x-python")
 
     async def saved(self) -> Response:

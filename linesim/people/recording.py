@@ -31,8 +31,7 @@ COMMON = {"webhookEventId", "deliveryContext", "timestamp", "source", "replyToke
 
 FILE = '''"""A chat that linesim recorded. Actions played: {played}; not played: {left}."""
 
-from base64 import b64decode
-from datetime import datetime
+{decoder}from datetime import datetime
 
 import pytest
 
@@ -54,16 +53,13 @@ def said(*answers):
 def test_recorded(bot, bot_settings, bot_secrets):
     kit = BotTest(bot, settings=bot_settings, secrets=bot_secrets, start=START)
 {body}
-
-
-{media}
-'''
+{media}'''
 BOT = """
 @pytest.fixture
 def bot():
-    from {} import {} as bot
+    from {0} import {1}
 
-    return bot
+    return {1}
 
 """
 
@@ -73,7 +69,7 @@ def shown(message: dict[str, object]) -> object:
     return message["text"] if message.keys() == {"type", "text"} else message
 
 
-def test_of(platform: Platform, chat_id: str) -> str:
+def as_test(platform: Platform, chat_id: str) -> str:
     """The file's text. Raises NotPossible for a chat without anything to play. Callers hold the
     simulator's lock.
     """
@@ -81,20 +77,20 @@ def test_of(platform: Platform, chat_id: str) -> str:
     lines = list(recording.lines())
     if not recording.played:
         raise NotPossible("the bot got no action of this chat that a test could play")
-    media = [f"{name} = b64decode({b64encode(data)!r})" for data, name in recording.media.items()]
-    return (
-        FILE.format(
-            played=recording.played,
-            left=recording.left,
-            names="\n".join(f"{name} = {id_!r}" for id_, name in recording.names.items()),
-            chat=recording.name(chat_id),
-            start=recording.start.isoformat(),
-            bot=BOT.format(*platform.options.bot.split(":")) if platform.options.bot else "",
-            shown=inspect.getsource(shown),
-            body=indent("\n".join([*recording.people(), *lines]), "    "),
-            media="\n".join(media),
-        ).strip("\n")
-        + "\n"
+    media = (
+        f"\n\n{name} = b64decode({b64encode(data)!r})\n" for data, name in recording.media.items()
+    )
+    return FILE.format(
+        played=recording.played,
+        left=recording.left,
+        decoder="from base64 import b64decode\n" if recording.media else "",
+        names="\n".join(f"{name} = {id_!r}" for id_, name in recording.names.items()),
+        chat=recording.name(chat_id),
+        start=recording.start.isoformat(),
+        bot=BOT.format(*platform.options.bot.split(":")) if platform.options.bot else "",
+        shown=inspect.getsource(shown),
+        body=indent("\n".join([*recording.people(), *lines]), "    "),
+        media="".join(media),
     )
 
 

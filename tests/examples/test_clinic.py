@@ -16,7 +16,7 @@ from linedesk.testing.actions import action_of, picked
 from linesim.model.deliveries import Event
 from linesim.model.media import sample
 from linesim.model.world import Group, User
-from linesim.people.recording import test_of as recorded_test_of
+from linesim.people.recording import as_test
 from tests.real_stack import RealStack, real_stack
 
 FOLDER = Path(__file__).parents[2] / "examples" / "clinic"
@@ -125,7 +125,7 @@ def test_a_recorded_chat_is_a_test_that_passes_until_the_bot_is_changed(tmp_path
         assert visitor.says("キャンセル")[-1] == "ご予約を取り消しました。"
         platform = stack.sim.platform
         platform.options = replace(platform.options, bot="clinic:bot")
-        code = recorded_test_of(platform, hanako.user_id)
+        code = as_test(platform, hanako.user_id)
 
     folder = shutil.copytree(FOLDER, tmp_path / "clinic")
     (folder / "test_clinic.py").write_text(code, "utf-8")

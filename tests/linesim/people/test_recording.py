@@ -12,7 +12,7 @@ import pytest
 
 from linesim.model.errors import NotPossible
 from linesim.model.events import standby
-from linesim.people.recording import test_of as the_test_of
+from linesim.people.recording import as_test
 
 BOT = """
 from linebot.v3.webhooks import UnfollowEvent, UnsendEvent
@@ -98,7 +98,7 @@ def failing(tmp_path):
 @pytest.fixture
 def code_of(sim):
     sim.platform.options = replace(sim.platform.options, bot="mybot:bot")
-    return lambda chat: the_test_of(sim.platform, chat)
+    return lambda chat: as_test(sim.platform, chat)
 
 
 NASTY = "'''\"\"\"\\\n# {x} \u202e😀"
@@ -151,14 +151,14 @@ def test_a_group_with_its_members_and_a_mention(sim, taro, hanako, talking, code
 
 def test_what_cannot_be_played_is_told(sim, bot, line, taro, talking):
     with pytest.raises(NotPossible):
-        the_test_of(sim.platform, taro.user_id)
+        as_test(sim.platform, taro.user_id)
     line.push(taro.user_id, "お知らせ")
     talking(sim.drafts.medium("image", taro))
     talking(sim.drafts.unsend(sim.chat(taro)[1].message_id, taro), 1)
     sim.deliver(standby(sim.drafts.text(taro, "待機")))
     bot.status = 500
     sim.say(taro, "届かない")
-    code = the_test_of(sim.platform, taro.user_id)
+    code = as_test(sim.platform, taro.user_id)
     assert "Actions played: 1; not played: 3." in code
     assert "# Not expected: a message of the bot" in code
     assert "# Not played: 'unsend', since the kit names no media by their ids." in code
