@@ -62,7 +62,8 @@ _Saved = create_model("_Saved", __config__=_HOW, version=(Literal[1], ...), **_P
 def dump(platform: Platform) -> bytes:
     with platform.watch.reading():
         parts = {name: attrgetter(path)(platform) for name, (path, _) in KEPT.items()}
-        return _Saved.model_construct(version=VERSION, **parts).model_dump_json().encode()
+        document: str = _Saved.model_construct(version=VERSION, **parts).model_dump_json()
+    return document.encode()
 
 
 def load(platform: Platform, data: bytes) -> None:
