@@ -6,6 +6,7 @@ import { render } from "./bubbles.js";
 import { forgetClock, setClock, setUpClock } from "./clock.js";
 import { edit, quote, setUpComposer, writeIn } from "./composer.js";
 import { botAvatar, byId, day, make, moveByArrows } from "./dom.js";
+import { record, setUpKeep } from "./keep.js";
 import { showMenu } from "./menu.js";
 import { summary } from "./messages.js";
 import { askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
@@ -132,7 +133,6 @@ function drawHead(current) {
   byId("bar").hidden = !text;
   byId("composer").hidden = Boolean(text);
   byId("bar").replaceChildren(make("span", {}, text || ""), action || "");
-  byId("actions").hidden = !actionsOf(current).length;
   drawSpeakers(current);
 }
 
@@ -265,7 +265,7 @@ listen({
     await show(wanted);
   },
   lost: () => tell("シミュレーターとの接続が切れました。つなぎ直しています…"),
-  people: refreshSoon,
+  people: ({ loaded }) => (loaded ? location.reload() : refreshSoon()),
   clock: setClock,
   menu: () => drawMenu(true),
   loading: ({ chatId, seconds }) => chatId === chosen && typing(seconds),
@@ -310,6 +310,7 @@ setUpComposer(perform, mentioned);
 moveByArrows(byId("chats"));
 setUpClock(tell);
 setUpStrips(stayPinned);
+setUpKeep(tell);
 byId("speaker").addEventListener("change", (event) => {
   speaker = event.target.value;
   redraw();
@@ -320,6 +321,7 @@ byId("back").addEventListener("click", () => {
 });
 byId("actions").addEventListener("click", ({ currentTarget }) => {
   const items = actionsOf(chat()).map(([label, sign, act]) => [label, sign, () => perform(act)]);
+  items.push(["テストとして保存", "file", () => record(chosen)]);
   openPopup(currentTarget.getBoundingClientRect(), items);
 });
 for (const id of ["add-user", "welcome-add"]) {

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from linesim.model.calls import MOST_CALLS
@@ -26,11 +27,13 @@ class Options:
     no number. `unknown_members`: whether a multicast to an id that LINE does not know is taken, or
     refused with its place, since LINE's reference says both. `latency_ms`: how long after doing
     what a call asks LINE answers it. `webhook_timeout_seconds` is how long LINE waits for the bot
-    server's answer. `most_calls` and `most_deliveries`: how many records of each are kept, the
-    newest. Of unruly webhooks: `redelivered_seconds` is how long after the answer one comes again,
+    server's answer. `state` is the file that keeps users, chats and media over restarts. `bot`
+    (module:name) is the bot that recorded tests import. `console_url` is that of a linedesk's
+    console, which the page asks why an event has no answer, and `console_login` the Authorization
+    header. `most_calls` and `most_deliveries`: how many records of each are kept, the newest. Of
+    unruly webhooks: `redelivered_seconds` is how long after the answer one comes again,
     `overtaken_seconds` how long one is held back at most for another one to overtake it, and
-    `most_extras` how many are sent on top at once. `console_url` is that of a linedesk's console,
-    which the page asks why an event has no answer, and `console_login` the Authorization header.
+    `most_extras` how many are sent on top at once.
     """
 
     webhook_url: str | None = None
@@ -46,6 +49,8 @@ class Options:
     latency_ms: float = 0.0
     webhook_timeout_seconds: float = 2.0
     bot_name: str = "linedesk"
+    state: Path | None = None
+    bot: str | None = None
     most_calls: int = MOST_CALLS
     most_deliveries: int = MOST_DELIVERIES
     most_extras: int = MOST_EXTRAS

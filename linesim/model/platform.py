@@ -64,6 +64,12 @@ class Watch:
             if not self._changed_since(seen, deadline):
                 raise TimeoutError(f"the condition is still false after {timeout_seconds:g} s")
 
+    def wait_past(self, version: int) -> int:
+        """The number of changes, once it is not this one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._version != version)
+            return self._version
+
     def _changed_since(self, version: int, deadline: float) -> bool:
         """Whether there was a change in time."""
         left = deadline - time.monotonic()
@@ -82,7 +88,7 @@ class Platform:
         self.webhook_url = options.webhook_url
         self.webhook_active = True
         self.world = World()
-        self.chats = Chats()
+        self.chats = Chats(self.clock)
         self.contents = Contents(self.clock)
         self.message_ids = ids.MessageIds(self.clock.time())
         self.reply_tokens = ReplyTokens(options.reply_token_seconds, self.clock)
@@ -103,7 +109,7 @@ class Platform:
 
     def show(self, bubble: Bubble) -> None:
         """Sends a new or changed bubble to the open pages."""
-        if self.stream.watched:
+        if self.stream.watched and bubble.speaker != "hidden":
             self.stream.publish(Change("bubble", bubble_view(bubble)))
 
     def show_people(self) -> None:
