@@ -39,6 +39,11 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "CameraAction": ("label",),
     "CameraRollAction": ("label",),
     "LocationAction": ("label",),
+    "RichMenuRequest": ("size", "selected", "name", "chatBarText", "areas"),
+    "RichMenuSize": ("width", "height"),
+    "RichMenuArea": ("bounds", "action"),
+    "RichMenuBounds": ("x", "y", "width", "height"),
+    "RichMenuSwitchAction": ("richMenuAliasId", "data"),
 }
 
 # Numbers of entries: the least and the most.
@@ -52,6 +57,8 @@ COUNTS: Mapping[str, tuple[int, int | None]] = {
     "CarouselColumn.actions": (1, 3),
     "ImageCarouselTemplate.columns": (1, 10),
     "FlexCarousel.contents": (1, 12),
+    # LINE takes none at all, and areas that end beyond the menu.
+    "RichMenuRequest.areas": (0, 20),
 }
 
 ALT_TEXT = text(1_500)
@@ -98,6 +105,7 @@ FLEX_VALUES: Mapping[str, Check] = {
     "text": text(MOST, 0),
     "size": FONT,
 }
+MENU_ID = pattern("richmenu-[0-9a-f]{32}", "invalid richMenuId")
 
 VALUES: Mapping[str, Check] = {
     "Sender.name": text(20),
@@ -165,4 +173,15 @@ VALUES: Mapping[str, Check] = {
     "AltUri.desktop": url(1_000, ()),
     "UserMentionTarget.userId": text(MOST),
     "ShowLoadingAnimationRequest.loadingSeconds": number(5, 60, step=5),
+    "RichMenuRequest.name": visible(300, 0),
+    "RichMenuRequest.chatBarText": visible(14),
+    "RichMenuSize.width": number(800, 2_500, whole=True),
+    "RichMenuSize.height": number(250, MOST, whole=True),
+    "RichMenuSwitchAction.richMenuAliasId": text(32),
+    "CreateRichMenuAliasRequest.richMenuId": MENU_ID,
+    "UpdateRichMenuAliasRequest.richMenuId": MENU_ID,
+    "RichMenuBulkLinkRequest.richMenuId": MENU_ID,
+    "RichMenuBatchLinkOperation.from": MENU_ID,
+    "RichMenuBatchLinkOperation.to": MENU_ID,
+    "RichMenuBatchUnlinkOperation.from": MENU_ID,
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -21,6 +22,7 @@ MOST_ANIMATED = 10
 MOST_TEXT_BESIDE_IMAGE = 60
 MOST_SUBSTITUTIONS = 100
 MOST_OF_A_KIND = 20
+LEAST_MENU_RATIO = 1.45
 BLOCKS = ("header", "hero", "body", "footer")
 HEROES = ("box", "image", "video")
 WIDE = ("kilo", "mega", "giga")
@@ -183,6 +185,22 @@ def _moment(value: str, form: str) -> datetime | None:
     return moment if is_exact and moment.year in YEARS else None
 
 
+def _menu_size(size: Object, found: Found) -> None:
+    if size["width"] / size["height"] < LEAST_MENU_RATIO:
+        found.append(Finding(f"width / height must be at least {LEAST_MENU_RATIO}"))
+
+
+def _batch(request: Object, found: Found) -> None:
+    kinds = {one["type"] for one in request["operations"]}
+    if "unlinkAll" in kinds and len(kinds) > 1:
+        told = "'unlinkAll' type can't be combined with other type"
+        found.append(Finding(told, "operations[].type"))
+    counts = Counter(one["from"] for one in request["operations"] if "from" in one)
+    for menu_id in (one for one, count in counts.items() if count > 1):
+        told = f"from richmenu ({menu_id}) is duplicated"
+        found.append(Finding(told, "operations[].from"))
+
+
 RULES: Mapping[str, Check] = {
     "Sender": _sender,
     "TextMessage": _text,
@@ -197,4 +215,6 @@ RULES: Mapping[str, Check] = {
     "FlexVideo": _video,
     "PostbackAction": _postback,
     "DatetimePickerAction": _picker,
+    "RichMenuSize": _menu_size,
+    "RichMenuBatchRequest": _batch,
 }

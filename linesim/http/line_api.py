@@ -6,7 +6,7 @@ import contextlib
 import hmac
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,23 +15,26 @@ from starlette.requests import ClientDisconnect
 
 from linemessages import check_request
 from linemessages.finding import Found
-from linesim.http import reading, sending, webhook_settings
+from linesim.http import menus, reading, sending, webhook_settings
 from linesim.http.answers import Answer, Body, NoAnswer, faulty, refusal
 from linesim.http.stopping import Stopped, Stopping
 from linesim.http.webhook_settings import Errand
 from linesim.model import errors, ids
 from linesim.model.calls import Call
-from linesim.model.endpoints import ENDPOINTS, Endpoint
+from linesim.model.endpoints import ENDPOINTS, MENU_ENDPOINTS, Endpoint
 from linesim.model.errors import LineError
 from linesim.model.faults import Cut, Drip, Fault, Late, Status
+from linesim.model.media import Medium
 from linesim.people.sim import Sim
 
 MOST_BODY_BYTES = 2 * 1024 * 1024
+JSON = ("application/json",)
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
 
 Act = Callable[..., Answer | Errand]
 
 ACTS: dict[str, Act] = {
+    **{one.name: getattr(menus, one.name) for one in MENU_ENDPOINTS},
     "reply": sending.reply,
     "push": sending.push,
     "multicast": sending.multicast,
@@ -105,6 +108,7 @@ class LineApi:
                 path=request.url.path,
                 request_id=ids.request_id(),
                 retry_key=request.headers.get("x-line-retry-key"),
+                query=dict(request.query_params),
                 user_id=request.path_params.get("user_id"),
             )
 
@@ -174,12 +178,16 @@ class LineApi:
             raise errors.not_found()
         if call.retry_key is not None and not endpoint.takes_retry_key:
             raise errors.retry_key_not_supported()
-        if endpoint.method != "GET" and not (endpoint.body_is_optional and raw == b""):
-            _check_body(call, request, raw)
+        types = endpoint.media_types or (JSON if endpoint.schema else ())
+        if types and not (endpoint.body_is_optional and raw == b""):
+            _check_body(types, call, request, raw)
         sending.check_key(self._platform, call)
         if endpoint.schema is not None and call.body is not None:
             _refuse(check_request(endpoint.schema, call.body))
-        answer = ACTS[endpoint.name](self._platform, call, **request.path_params)
+        given = dict(request.path_params)
+        if endpoint.media_types:
+            given["image"] = Medium(raw or b"", request.headers["content-type"], "")
+        answer = ACTS[endpoint.name](self._platform, call, **given)
         call.accepted, call.accepted_at = True, time.monotonic()
         return answer
 
@@ -216,13 +224,13 @@ async def _read(request: Request) -> bytes | None:
     return b"".join(chunks) if size <= MOST_BODY_BYTES else None
 
 
-def _check_body(call: Call, request: Request, raw: bytes | None) -> None:
+def _check_body(types: Sequence[str], call: Call, request: Request, raw: bytes | None) -> None:
     content_type = request.headers.get("content-type", "")
     if raw is None:
         raise errors.too_large()
-    if content_type.partition(";")[0].strip().lower() != "application/json":
+    if content_type.partition(";")[0].strip().lower() not in types:
         raise errors.media_type_not_supported(content_type)
-    if not isinstance(call.body, dict):
+    if types == JSON and not isinstance(call.body, dict):
         raise _not_json(raw)
 
 

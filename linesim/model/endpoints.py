@@ -37,7 +37,44 @@ class Endpoint:
     """Of the body, by its name in LINE's OpenAPI."""
     takes_retry_key: bool = False
     body_is_optional: bool = False
+    media_types: tuple[str, ...] = ()
+    """Of a body that is not JSON."""
 
+
+MENU = "/v2/bot/richmenu"
+ONE_MENU = "/v2/bot/richmenu/{rich_menu_id}"
+ALIAS = "/v2/bot/richmenu/alias/{rich_menu_alias_id}"
+DEFAULT_MENU = "/v2/bot/user/all/richmenu"
+USER_MENU = "/v2/bot/user/{user_id}/richmenu"
+HOURLY = Rate(100, 3_600)
+IMAGES = ("image/jpeg", "image/png")
+
+# Where the paths of two fit a call, the first of them takes it.
+MENU_ENDPOINTS = (
+    Endpoint("create_menu", "POST", MENU, HOURLY, "RichMenuRequest"),
+    Endpoint("validate_menu", "POST", f"{MENU}/validate", schema="RichMenuRequest"),
+    Endpoint("menus", "GET", f"{MENU}/list", Rate(10)),
+    Endpoint("create_menu_alias", "POST", f"{MENU}/alias", schema="CreateRichMenuAliasRequest"),
+    Endpoint("menu_aliases", "GET", f"{MENU}/alias/list"),
+    Endpoint("menu_alias", "GET", ALIAS),
+    Endpoint("update_menu_alias", "POST", ALIAS, schema="UpdateRichMenuAliasRequest"),
+    Endpoint("delete_menu_alias", "DELETE", ALIAS, HOURLY),
+    Endpoint("link_menus", "POST", f"{MENU}/bulk/link", schema="RichMenuBulkLinkRequest"),
+    Endpoint("unlink_menus", "POST", f"{MENU}/bulk/unlink", schema="RichMenuBulkUnlinkRequest"),
+    Endpoint("batch_menus", "POST", f"{MENU}/batch", Rate(3, 3_600), "RichMenuBatchRequest"),
+    Endpoint("validate_batch", "POST", f"{MENU}/validate/batch", schema="RichMenuBatchRequest"),
+    Endpoint("menu_progress", "GET", f"{MENU}/progress/batch", HOURLY),
+    Endpoint("set_menu_image", "POST", f"{ONE_MENU}/content", media_types=IMAGES),
+    Endpoint("menu_image", "GET", f"{ONE_MENU}/content"),
+    Endpoint("menu", "GET", ONE_MENU),
+    Endpoint("set_default_menu", "POST", f"{DEFAULT_MENU}/{{rich_menu_id}}"),
+    Endpoint("default_menu", "GET", DEFAULT_MENU),
+    Endpoint("clear_default_menu", "DELETE", DEFAULT_MENU),
+    Endpoint("link_menu", "POST", f"{USER_MENU}/{{rich_menu_id}}"),
+    Endpoint("user_menu", "GET", USER_MENU),
+    Endpoint("unlink_menu", "DELETE", USER_MENU),
+    Endpoint("delete_menu", "DELETE", ONE_MENU, HOURLY),
+)
 
 ENDPOINTS = (
     Endpoint("reply", "POST", "/v2/bot/message/reply", schema="ReplyMessageRequest"),
@@ -100,6 +137,7 @@ ENDPOINTS = (
         schema="TestWebhookEndpointRequest",
         body_is_optional=True,
     ),
+    *MENU_ENDPOINTS,
 )
 
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}

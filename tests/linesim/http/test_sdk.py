@@ -8,17 +8,22 @@ import requests
 from linebot.v3.messaging import (
     ApiClient,
     Configuration,
+    CreateRichMenuAliasRequest,
     MessagingApi,
     MessagingApiBlob,
     PushMessageRequest,
+    RichMenuBatchLinkOperation,
+    RichMenuBatchRequest,
+    RichMenuRequest,
     ShowLoadingAnimationRequest,
     TextMessage,
 )
 from linebot.v3.messaging.exceptions import ApiException
 
 from linesim.model.endpoints import ENDPOINTS
-from linesim.model.media import sample
+from linesim.model.media import Medium, sample
 from tests.line_openapi import check_answer, check_messaging
+from tests.linesim.http.test_menus import WRITTEN, png
 
 
 @pytest.fixture
@@ -100,6 +105,35 @@ def test_a_video_is_prepared_first(sim, blob, taro, clock):
     assert bytes(blob.get_message_content_preview(message_id)) == sample("image").data
 
 
+def test_a_rich_menu_with_tabs(sim, api, blob, taro):
+    written = RichMenuRequest.from_dict(WRITTEN)
+    api.validate_rich_menu_object(written)
+    menus = [api.create_rich_menu(written).rich_menu_id for _ in range(2)]
+    for alias, menu in zip(("first", "next"), menus, strict=True):
+        blob.set_rich_menu_image(menu, png(), _headers={"Content-Type": "image/png"})
+        api.create_rich_menu_alias(
+            CreateRichMenuAliasRequest(richMenuAliasId=alias, richMenuId=menu)
+        )
+    api.set_default_rich_menu(menus[0])
+    assert api.get_default_rich_menu_id().rich_menu_id == menus[0]
+    assert sim.platform.menus.switch(taro.user_id, "next") == "SUCCESS"
+    assert api.get_rich_menu_id_of_user(taro.user_id).rich_menu_id == menus[1]
+    assert bytes(blob.get_rich_menu_image(menus[1])) == png()
+    moved = RichMenuBatchLinkOperation(type="link", **{"from": menus[1], "to": menus[0]})
+    batch = RichMenuBatchRequest(operations=[moved], resumeRequestKey="move")
+    api.validate_rich_menu_batch_request(batch)
+    request_id = api.rich_menu_batch_with_http_info(batch).headers["x-line-request-id"]
+    assert api.get_rich_menu_batch_progress(request_id).phase == "ongoing"
+    sim.advance(5)
+    assert api.get_rich_menu_batch_progress(request_id).phase == "succeeded"
+    assert api.get_rich_menu_id_of_user(taro.user_id).rich_menu_id == menus[0]
+    api.unlink_rich_menu_id_from_user(taro.user_id)
+    api.cancel_default_rich_menu()
+    assert sim.platform.menus.of(taro.user_id) is None
+    shown = api.get_rich_menu(menus[0]).to_dict()
+    assert shown == WRITTEN | {"richMenuId": menus[0]}
+
+
 class TestEveryAnswerIsLines:
     """Each endpoint's good and refused answer, against messaging-api.yml."""
 
@@ -113,7 +147,11 @@ class TestEveryAnswerIsLines:
             "group_id": group.chat_id,
             "room_id": room.chat_id,
             "message_id": video,
+            "rich_menu_id": sim.platform.menus.add(WRITTEN),
+            "rich_menu_alias_id": "new",
         }
+        menu, bare = ids["rich_menu_id"], sim.platform.menus.add(WRITTEN)
+        sim.platform.menus.menus[menu].image = Medium(png(), "image/png", "")
         messages = [
             {"type": "text", "text": "x"},
             {"type": "sticker", "packageId": "1", "stickerId": "2"},
@@ -125,22 +163,35 @@ class TestEveryAnswerIsLines:
             "loading": {"chatId": taro.user_id},
             "set_webhook": {"endpoint": sim.webhook_url},
             "test_webhook": {},
+            "create_menu": WRITTEN,
+            "validate_menu": WRITTEN,
+            "create_menu_alias": {"richMenuAliasId": "new", "richMenuId": menu},
+            "update_menu_alias": {"richMenuId": menu},
+            "link_menus": {"richMenuId": menu, "userIds": [taro.user_id]},
+            "unlink_menus": {"userIds": [taro.user_id]},
+            "batch_menus": {"operations": [{"type": "unlinkAll"}]},
+            "validate_batch": {"operations": [{"type": "unlinkAll"}]},
         }
+        request_ids = {}
         for endpoint in ENDPOINTS:
-            path = endpoint.path.format(**ids)
-            if endpoint.method == "GET":
-                answer = line.get(path)
-            elif endpoint.method == "PUT":
-                answer = line.put(path, bodies[endpoint.name])
-            else:
-                answer = line.post(path, bodies.get(endpoint.name, {"messages": messages}))
+            url = sim.url + endpoint.path.format(**ids)
+            given = {"json": bodies.get(endpoint.name, {"messages": messages})}
+            if endpoint.media_types:
+                url = url.replace(menu, bare)
+                given = {"data": png(), "headers": {"content-type": "image/png"}}
+            elif endpoint.name == "menu_progress":
+                given = {"params": {"requestId": request_ids["batch_menus"]}}
+            elif not endpoint.schema:
+                given = {}
+            answer = line.session.request(endpoint.method, url, timeout=10, **given)
+            request_ids[endpoint.name] = answer.headers["x-line-request-id"]
             yield endpoint, answer
 
     def test_good_answers(self, sim, line, taro):
         for endpoint, answer in self.asked(sim, line, taro):
             assert answer.ok, endpoint
             assert uuid.UUID(answer.headers["x-line-request-id"])
-            if endpoint.name not in ("content", "preview"):
+            if endpoint.name not in ("content", "preview", "menu_image"):
                 assert answer.headers["content-type"] == "application/json"
                 path = _lines_template(endpoint.path)
                 check_answer(endpoint.method, path, answer.status_code, answer.json())
@@ -154,9 +205,10 @@ class TestEveryAnswerIsLines:
             line.push("U1"),
             line.reply("0" * 32),
             line.get("/v2/bot/profile/U1"),
+            line.get("/v2/bot/user/all/richmenu"),
             requests.get(f"{sim.url}/v2/bot/info", timeout=10),
         ]
-        assert [answer.status_code for answer in refused] == [409, 400, 400, 400, 404, 401]
+        assert [answer.status_code for answer in refused] == [409, 400, 400, 400, 404, 404, 401]
         for answer in refused:
             check_messaging("ErrorResponse", answer.json())
             assert uuid.UUID(answer.headers["x-line-request-id"])
