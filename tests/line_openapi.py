@@ -122,4 +122,9 @@ def _point_to_bases(schema: Json, families: Json) -> None:
 def operations(file: str) -> set[tuple[str, str]]:
     """All (method, path template) of a file."""
     paths = _document(file)["paths"]
-    return {(method.upper(), path) for path, item in paths.items() for method in item}
+    return {
+        (method.upper(), path)
+        for path, item in paths.items()
+        for method in item
+        if method != "parameters"
+    }

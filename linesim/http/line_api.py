@@ -3,19 +3,19 @@ request id.
 """
 
 import contextlib
-import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from linemessages import check_request
 from linemessages.finding import Found
-from linesim.http import reading, sending, webhook_settings
+from linesim.http import oauth, reading, sending, webhook_settings
 from linesim.http.answers import Answer, Body, NoAnswer, faulty, refusal
 from linesim.http.stopping import Stopped, Stopping
 from linesim.http.webhook_settings import Errand
@@ -56,9 +56,18 @@ ACTS: dict[str, Act] = {
     "webhook": webhook_settings.endpoint,
     "set_webhook": webhook_settings.set_endpoint,
     "test_webhook": webhook_settings.test,
+    "issue_token": oauth.issue,
+    "verify_token": oauth.verify,
+    "revoke_token": oauth.revoke,
+    "issue_token_by_jwt": oauth.issue_by_jwt,
+    "verify_token_by_jwt": oauth.verify_by_jwt,
+    "revoke_token_by_jwt": oauth.revoke_by_jwt,
+    "token_key_ids": oauth.key_ids,
+    "issue_stateless_token": oauth.issue_stateless,
 }
 
-UNKNOWN = Endpoint("unknown", "*", "/v2/{rest:path}")
+UNKNOWN = Endpoint("unknown", "*", "/{rest:path}")
+UNKNOWN_UNDER = ("/v2", "/oauth2", "/bot")
 
 
 def line_routes(sim: Sim, stopping: Stopping) -> APIRouter:
@@ -68,7 +77,8 @@ def line_routes(sim: Sim, stopping: Stopping) -> APIRouter:
     for endpoint in ENDPOINTS:
         handle = partial(api.handle, endpoint)
         router.add_api_route(endpoint.path, handle, methods=[endpoint.method])
-    router.add_api_route(UNKNOWN.path, partial(api.handle, UNKNOWN), methods=METHODS)
+    for under in UNKNOWN_UNDER:
+        router.add_api_route(under + UNKNOWN.path, partial(api.handle, UNKNOWN), methods=METHODS)
     return router
 
 
@@ -85,7 +95,7 @@ class LineApi:
             raw = await _read(request)
         except ClientDisconnect:
             return self._finish(call, request, None)
-        self._note_body(call, raw)
+        self._note_body(endpoint, call, request, raw)
         try:
             answer = await self._answer(endpoint, call, request, raw)
         except Stopped:
@@ -108,9 +118,16 @@ class LineApi:
                 user_id=request.path_params.get("user_id"),
             )
 
-    def _note_body(self, call: Call, raw: bytes | None) -> None:
+    def _note_body(
+        self, endpoint: Endpoint, call: Call, request: Request, raw: bytes | None
+    ) -> None:
         """Keeps the readable body, also of calls that are refused or hit by a fault."""
-        if raw:
+        if endpoint.takes_form:
+            sent = (raw or b"").decode(errors="replace")
+            with self._platform.watch.changing():
+                call.body = dict(parse_qsl(sent or request.url.query))
+                self._platform.calls.note_body(call, len(sent))
+        elif raw:
             with self._platform.watch.changing(), contextlib.suppress(ValueError, RecursionError):
                 call.body = json.loads(raw)
                 self._platform.calls.note_body(call, len(raw))
@@ -144,12 +161,16 @@ class LineApi:
         return await self._through(fault, call, act)
 
     def _admit(self, endpoint: Endpoint, request: Request) -> None:
+        if not endpoint.takes_form:
+            self._authenticate(request)
+        self._platform.rate_limits.check(endpoint.name)
+
+    def _authenticate(self, request: Request) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise errors.not_authenticated("missing authorization header")
-        if not hmac.compare_digest(token.encode(), self._platform.options.token.encode()):
+        if not self._platform.channel_tokens.is_valid(token):
             raise errors.not_authenticated("invalid token")
-        self._platform.rate_limits.check(endpoint.name)
 
     async def _through(
         self, fault: Fault | None, call: Call, act: Callable[[], Awaitable[Answer]]
@@ -175,7 +196,7 @@ class LineApi:
         if call.retry_key is not None and not endpoint.takes_retry_key:
             raise errors.retry_key_not_supported()
         if endpoint.method != "GET" and not (endpoint.body_is_optional and raw == b""):
-            _check_body(call, request, raw)
+            _check_body(endpoint, call, request, raw)
         sending.check_key(self._platform, call)
         if endpoint.schema is not None and call.body is not None:
             _refuse(check_request(endpoint.schema, call.body))
@@ -216,11 +237,12 @@ async def _read(request: Request) -> bytes | None:
     return b"".join(chunks) if size <= MOST_BODY_BYTES else None
 
 
-def _check_body(call: Call, request: Request, raw: bytes | None) -> None:
+def _check_body(endpoint: Endpoint, call: Call, request: Request, raw: bytes | None) -> None:
+    right = "application/x-www-form-urlencoded" if endpoint.takes_form else "application/json"
     content_type = request.headers.get("content-type", "")
     if raw is None:
         raise errors.too_large()
-    if content_type.partition(";")[0].strip().lower() != "application/json":
+    if content_type.partition(";")[0].strip().lower() != right:
         raise errors.media_type_not_supported(content_type)
     if not isinstance(call.body, dict):
         raise _not_json(raw)

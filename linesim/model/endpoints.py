@@ -37,9 +37,26 @@ class Endpoint:
     """Of the body, by its name in LINE's OpenAPI."""
     takes_retry_key: bool = False
     body_is_optional: bool = False
+    takes_form: bool = False
+    """Takes a form, or a query, and no bearer token."""
 
+
+OF_CHANNEL_TOKENS = tuple(
+    Endpoint(name, method, path, rate, takes_form=True)
+    for name, method, path, rate in (
+        ("issue_token", "POST", "/v2/oauth/accessToken", Rate(370)),
+        ("verify_token", "POST", "/v2/oauth/verify", MOST),
+        ("revoke_token", "POST", "/v2/oauth/revoke", MOST),
+        ("issue_token_by_jwt", "POST", "/oauth2/v2.1/token", MOST),
+        ("verify_token_by_jwt", "GET", "/oauth2/v2.1/verify", MOST),
+        ("revoke_token_by_jwt", "POST", "/oauth2/v2.1/revoke", MOST),
+        ("token_key_ids", "GET", "/oauth2/v2.1/tokens/kid", MOST),
+        ("issue_stateless_token", "POST", "/oauth2/v3/token", MOST),
+    )
+)
 
 ENDPOINTS = (
+    *OF_CHANNEL_TOKENS,
     Endpoint("reply", "POST", "/v2/bot/message/reply", schema="ReplyMessageRequest"),
     Endpoint(
         "push",

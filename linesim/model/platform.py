@@ -19,7 +19,7 @@ from linesim.model.faults import Rules
 from linesim.model.media import Contents
 from linesim.model.options import Options
 from linesim.model.stream import Change, Stream
-from linesim.model.tokens import ReplyTokens, RetryKeys
+from linesim.model.tokens import ChannelTokens, ReplyTokens, RetryKeys
 from linesim.model.views import bubble_view, clock_view
 from linesim.model.world import Bubble, Chats, World
 
@@ -84,6 +84,7 @@ class Platform:
         self.chats = Chats()
         self.contents = Contents(self.clock)
         self.message_ids = ids.MessageIds(self.clock.time())
+        self.channel_tokens = ChannelTokens(options.token, options.secret, self.clock)
         self.reply_tokens = ReplyTokens(options.reply_token_seconds, self.clock)
         self.retry_keys = RetryKeys(self.clock)
         self.rate_limits = RateLimits(options.rate_limits, self.clock, to_one=options.pushes_to_one)
