@@ -28,9 +28,9 @@ class Options:
     what a call asks LINE answers it. `chat_mode`: "chat" is the switch "Chat" of LINE's console,
     with which users' messages are read only once the bot marks them. `webhook_timeout_seconds` is
     how long LINE waits for the bot server's answer. `most_calls` and `most_deliveries`: how many
-    records of each are kept, the newest. Of unruly webhooks: `redelivered_seconds` is how long after the answer one comes again,
-    `overtaken_seconds` how long one is held back at most for another one to overtake it, and
-    `most_extras` how many are sent on top at once.
+    records of each are kept, the newest. Of unruly webhooks: `redelivered_seconds` is how long
+    after the answer one comes again, `overtaken_seconds` how long one is held back at most for
+    another one to overtake it, and `most_extras` how many are sent on top at once.
     """
 
     webhook_url: str | None = None
