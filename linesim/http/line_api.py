@@ -4,6 +4,7 @@ request id.
 
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -15,7 +16,16 @@ from starlette.requests import ClientDisconnect
 
 from linemessages import check_request
 from linemessages.finding import Found
-from linesim.http import oauth, reading, sending, webhook_settings
+from linesim.http import (
+    chats,
+    coupons,
+    narrowcasts,
+    oauth,
+    reading,
+    sending,
+    statistics,
+    webhook_settings,
+)
 from linesim.http.answers import Answer, Body, NoAnswer, faulty, refusal
 from linesim.http.stopping import Stopped, Stopping
 from linesim.http.webhook_settings import Errand
@@ -24,6 +34,7 @@ from linesim.model.calls import Call
 from linesim.model.endpoints import ENDPOINTS, Endpoint
 from linesim.model.errors import LineError
 from linesim.model.faults import Cut, Drip, Fault, Late, Status
+from linesim.model.platform import Platform
 from linesim.people.sim import Sim
 
 MOST_BODY_BYTES = 2 * 1024 * 1024
@@ -31,7 +42,52 @@ METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
 
 Act = Callable[..., Answer | Errand]
 
+log = logging.getLogger(__name__)
+
+
+def _not_here(refused: Callable[[], LineError]) -> Act:
+    """The answer of an operation that linesim does not have."""
+
+    def act(platform: Platform, call: Call, **ids: str) -> Answer:
+        error = refused()
+        log.warning(
+            "linesim does not have this operation endpoint=%s path=%s status=%d",
+            call.endpoint,
+            call.path,
+            error.status,
+        )
+        raise error
+
+    return act
+
+
 ACTS: dict[str, Act] = {
+    "narrowcast": narrowcasts.narrowcast,
+    "narrowcast_progress": narrowcasts.progress,
+    "broadcast": sending.broadcast,
+    **{f"sent_{way}": statistics.sent for way in ("reply", "push", "multicast", "broadcast")},
+    "unit_usage": statistics.unit_usage,
+    "unit_names": statistics.unit_names,
+    "insight_deliveries": statistics.deliveries,
+    "insight_followers": statistics.followers,
+    "followers": reading.followers,
+    "group_members": reading.members,
+    "room_members": reading.members,
+    "link_token": chats.link_token,
+    "mark_as_read": chats.mark_as_read,
+    "mark_all_as_read": chats.mark_all_as_read,
+    "coupons": coupons.listed,
+    "create_coupon": coupons.create,
+    "coupon": coupons.detail,
+    "close_coupon": coupons.close,
+    # A bot without a membership plan, and without LINE's notification messages.
+    "membership_subscription": _not_here(errors.not_found),
+    "memberships": _not_here(errors.not_found),
+    "membership_users": _not_here(errors.no_membership),
+    "pnp_push": _not_here(errors.no_access),
+    "sent_pnp": _not_here(errors.no_access),
+    "leave_group": chats.leave,
+    "leave_room": chats.leave,
     "reply": sending.reply,
     "push": sending.push,
     "multicast": sending.multicast,
@@ -105,6 +161,7 @@ class LineApi:
 
     def _begin(self, endpoint: Endpoint, request: Request) -> Call:
         platform, state = self._platform, request.scope.get("state", {})
+        query = request.query_params
         with platform.watch.changing():
             return platform.calls.begin(
                 started=state.get("arrived") or time.monotonic(),
@@ -113,6 +170,7 @@ class LineApi:
                 endpoint=endpoint.name,
                 method=request.method,
                 path=request.url.path,
+                query={name: ",".join(query.getlist(name)) for name in query},
                 request_id=ids.request_id(),
                 retry_key=request.headers.get("x-line-retry-key"),
                 user_id=request.path_params.get("user_id"),
@@ -145,6 +203,8 @@ class LineApi:
             except LineError as error:
                 return refusal(error)
             if isinstance(done, Answer):
+                if done.event is not None:
+                    self._sim.deliver_later(done.event)
                 return done
             # Without the lock, since the bot server may be slow, or call this API itself.
             test = partial(self._sim.test_webhook, done.url)

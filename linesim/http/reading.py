@@ -1,9 +1,11 @@
-"""The read calls of LINE's API: profiles, groups, the bot, its quota and the media of users.
+"""The read calls of LINE's API: profiles, friends, groups, the bot, its quota, users' media.
 
 Also the loading animation, which answers 202 and lasts until the bot's next message. Callers hold
 the simulator's lock.
 """
 
+import base64
+from collections.abc import Iterable
 from typing import Any
 
 from linemessages import Finding
@@ -14,6 +16,8 @@ from linesim.model.media import Content, sample
 from linesim.model.platform import Platform
 from linesim.model.stream import Change
 from linesim.model.world import Group, User
+
+TOKEN_SECONDS = 24 * 60 * 60
 
 
 def profile(platform: Platform, call: Call, user_id: str) -> Answer:
@@ -31,7 +35,7 @@ def profile(platform: Platform, call: Call, user_id: str) -> Answer:
 def member(platform: Platform, call: Call, user_id: str, **chat: str) -> Answer:
     """Also for members who are not friends or have blocked the bot."""
     call.user_id = user_id
-    if user_id not in _chat(platform, call, **chat).members:
+    if user_id not in in_chat(platform, call, **chat).members:
         raise errors.not_found()
     return json_answer(_member(platform.world.user(user_id)))
 
@@ -41,7 +45,7 @@ def _member(user: User) -> dict[str, Any]:
 
 
 def group_summary(platform: Platform, call: Call, group_id: str) -> Answer:
-    group = _chat(platform, call, group_id=group_id)
+    group = in_chat(platform, call, group_id=group_id)
     return json_answer(
         {"groupId": group.chat_id, "groupName": group.name, "pictureUrl": group.picture_url}
     )
@@ -49,10 +53,60 @@ def group_summary(platform: Platform, call: Call, group_id: str) -> Answer:
 
 def size(platform: Platform, call: Call, **chat: str) -> Answer:
     """Without the bot itself."""
-    return json_answer({"count": len(_chat(platform, call, **chat).members)})
+    return json_answer({"count": len(in_chat(platform, call, **chat).members)})
 
 
-def _chat(platform: Platform, call: Call, *, group_id: str = "", room_id: str = "") -> Group:
+def followers(platform: Platform, call: Call) -> Answer:
+    found, more = page(platform, call, platform.world.friends(), most=1_000, usual=300)
+    return json_answer({"userIds": found, **more})
+
+
+def members(platform: Platform, call: Call, **chat: str) -> Answer:
+    """Also members who are not friends or have blocked the bot."""
+    found, more = page(platform, call, in_chat(platform, call, **chat).members, most=100)
+    return json_answer({"memberIds": found, **more})
+
+
+def page(
+    platform: Platform,
+    call: Call,
+    ids: Iterable[str],
+    *,
+    most: int,
+    usual: int | None = None,
+    newest_first: bool = False,
+) -> tuple[list[str], dict[str, str]]:
+    """The ids from `start` on, up to `limit`, in order of the ids; and `next`, if there are more.
+
+    `usual` is the limit of a call without one.
+    """
+    limit = call.query.get("limit", str(usual or most))
+    if not limit.isdecimal() or not 1 <= int(limit) <= most:
+        raise errors.invalid_parameter("limit")
+    now, left = platform.clock.time(), sorted(ids, reverse=newest_first)
+    if start := call.query.get("start"):
+        last = _last_of(start, now)
+        left = [one for one in left if (one < last if newest_first else one > last)]
+    found = left[: int(limit)]
+    if len(found) == len(left):
+        return found, {}
+    token = base64.urlsafe_b64encode(f"{now:.0f} {found[-1]}".encode())
+    return found, {"next": token.decode("ascii")}
+
+
+def _last_of(start: str, now: float) -> str:
+    """The last id before this continuation token, which is valid for 24 hours."""
+    try:
+        given, last = base64.urlsafe_b64decode(start).decode().split(" ", 1)
+        is_valid = now - int(given) < TOKEN_SECONDS
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise errors.invalid_start()
+    return last
+
+
+def in_chat(platform: Platform, call: Call, *, group_id: str = "", room_id: str = "") -> Group:
     """Return the group or the room of this id, if the bot is in it."""
     chat_id, kind = group_id or room_id, "group" if group_id else "room"
     call.chat_id = chat_id
@@ -63,13 +117,14 @@ def _chat(platform: Platform, call: Call, *, group_id: str = "", room_id: str = 
 
 
 def info(platform: Platform, call: Call) -> Answer:
+    mode = platform.options.chat_mode
     return json_answer(
         {
             "userId": platform.bot_user_id,
             "basicId": "@" + platform.bot_user_id[1:9],
             "displayName": platform.options.bot_name,
-            "chatMode": "bot",
-            "markAsReadMode": "auto",
+            "chatMode": mode,
+            "markAsReadMode": "auto" if mode == "bot" else "manual",
         }
     )
 
@@ -87,6 +142,8 @@ def content(platform: Platform, call: Call, message_id: str) -> Answer:
     found = platform.contents.find(message_id)
     if not platform.contents.ready(found):
         return Answer(202, b"")
+    if found.fails:
+        raise errors.not_found()
     return _medium(found)
 
 
@@ -107,8 +164,9 @@ def transcoding(platform: Platform, call: Call, message_id: str) -> Answer:
     found = platform.contents.find(message_id)
     if found.kind not in ("video", "audio"):
         raise errors.not_found()
-    done = platform.contents.ready(found)
-    return json_answer({"status": "succeeded" if done else "processing"})
+    if not platform.contents.ready(found):
+        return json_answer({"status": "processing"})
+    return json_answer({"status": "failed" if found.fails else "succeeded"})
 
 
 def _medium(found: Content) -> Answer:

@@ -5,6 +5,7 @@ The limits are LINE's own, one token bucket per channel and endpoint whatever th
 (reference, "Rate limits").
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -53,6 +54,66 @@ OF_CHANNEL_TOKENS = tuple(
         ("token_key_ids", "GET", "/oauth2/v2.1/tokens/kid", MOST),
         ("issue_stateless_token", "POST", "/oauth2/v3/token", MOST),
     )
+)
+
+HOURLY = Rate(60, 3_600)
+COUPONS = Rate(200)
+MESSAGING = (
+    Endpoint(
+        "narrowcast",
+        "POST",
+        "/v2/bot/message/narrowcast",
+        HOURLY,
+        schema="NarrowcastRequest",
+        takes_retry_key=True,
+    ),
+    Endpoint("narrowcast_progress", "GET", "/v2/bot/message/progress/narrowcast"),
+    Endpoint(
+        "broadcast",
+        "POST",
+        "/v2/bot/message/broadcast",
+        HOURLY,
+        schema="BroadcastRequest",
+        takes_retry_key=True,
+    ),
+    *(
+        Endpoint(f"sent_{way}", "GET", f"/v2/bot/message/delivery/{way}")
+        for way in ("reply", "push", "multicast", "broadcast", "pnp")
+    ),
+    Endpoint("unit_usage", "GET", "/v2/bot/message/aggregation/info"),
+    Endpoint("unit_names", "GET", "/v2/bot/message/aggregation/list"),
+    Endpoint("insight_deliveries", "GET", "/v2/bot/insight/message/delivery", HOURLY),
+    Endpoint("insight_followers", "GET", "/v2/bot/insight/followers", HOURLY),
+    Endpoint("followers", "GET", "/v2/bot/followers/ids"),
+    Endpoint("group_members", "GET", "/v2/bot/group/{group_id}/members/ids"),
+    Endpoint("room_members", "GET", "/v2/bot/room/{room_id}/members/ids"),
+    Endpoint("link_token", "POST", "/v2/bot/user/{user_id}/linkToken", body_is_optional=True),
+    Endpoint(
+        "mark_as_read",
+        "POST",
+        "/v2/bot/chat/markAsRead",
+        schema="MarkMessagesAsReadByTokenRequest",
+    ),
+    Endpoint(
+        "mark_all_as_read",
+        "POST",
+        "/v2/bot/message/markAsRead",
+        schema="MarkMessagesAsReadRequest",
+    ),
+    Endpoint("coupons", "GET", "/v2/bot/coupon", COUPONS),
+    Endpoint("create_coupon", "POST", "/v2/bot/coupon", COUPONS, schema="CouponCreateRequest"),
+    Endpoint("coupon", "GET", "/v2/bot/coupon/{coupon_id}", COUPONS),
+    Endpoint(
+        "close_coupon", "PUT", "/v2/bot/coupon/{coupon_id}/close", COUPONS, body_is_optional=True
+    ),
+    Endpoint(
+        "membership_subscription", "GET", "/v2/bot/membership/subscription/{user_id}", Rate(200)
+    ),
+    Endpoint("memberships", "GET", "/v2/bot/membership/list", Rate(200)),
+    Endpoint("membership_users", "GET", "/v2/bot/membership/{membership_id}/users/ids", Rate(200)),
+    Endpoint("pnp_push", "POST", "/bot/pnp/push"),
+    Endpoint("leave_group", "POST", "/v2/bot/group/{group_id}/leave", body_is_optional=True),
+    Endpoint("leave_room", "POST", "/v2/bot/room/{room_id}/leave", body_is_optional=True),
 )
 
 ENDPOINTS = (
@@ -117,6 +178,7 @@ ENDPOINTS = (
         schema="TestWebhookEndpointRequest",
         body_is_optional=True,
     ),
+    *MESSAGING,
 )
 
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}
@@ -179,8 +241,8 @@ class RateLimits:
 
 
 class Quota:
-    """Counts the users reached by pushes and multicasts in a calendar month of Japan; replies are
-    free, and so is a message that cannot be received (docs, "Messaging API pricing").
+    """Counts the users reached in a calendar month of Japan; replies are free, and so is a message
+    that cannot be received (docs, "Messaging API pricing").
 
     `reserved` is the part that a delivery of LINE's console reserves while it lasts: LINE refuses
     messages beyond the rest, and the consumption does not show it. Callers hold the simulator's
@@ -204,10 +266,14 @@ class Quota:
             self._month, self._used = month, 0
         return self._used
 
+    @property
+    def left(self) -> float:
+        """The messages that may still be sent."""
+        return math.inf if self.limit is None else self.limit - self.used - self.reserved
+
     def check(self, people: int) -> None:
         """Refuses messages beyond the limit, and all messages once the limit is reached."""
-        used = self.used + self.reserved
-        if self.limit is not None and used + max(people, 1) > self.limit:
+        if max(people, 1) > self.left:
             raise errors.monthly_limit()
 
     def count(self, people: int) -> None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Condition, RLock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from linesim.model import ids
 from linesim.model.calls import Calls
@@ -18,8 +18,9 @@ from linesim.model.endpoints import Quota, RateLimits
 from linesim.model.faults import Rules
 from linesim.model.media import Contents
 from linesim.model.options import Options
+from linesim.model.sent import Sent
 from linesim.model.stream import Change, Stream
-from linesim.model.tokens import ChannelTokens, ReplyTokens, RetryKeys
+from linesim.model.tokens import ChannelTokens, LinkToken, ReplyTokens, RetryKeys
 from linesim.model.views import bubble_view, clock_view
 from linesim.model.world import Bubble, Chats, World
 
@@ -89,6 +90,9 @@ class Platform:
         self.retry_keys = RetryKeys(self.clock)
         self.rate_limits = RateLimits(options.rate_limits, self.clock, to_one=options.pushes_to_one)
         self.quota = Quota(options.quota, self.clock)
+        self.sent = Sent(self.clock)
+        self.coupons: dict[str, dict[str, Any]] = {}
+        self.link_tokens: dict[str, LinkToken] = {}
         self.rules = Rules()
         self.calls = Calls(options.most_calls)
         self.deliveries: deque[Delivery] = deque(maxlen=options.most_deliveries)

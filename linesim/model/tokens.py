@@ -152,6 +152,14 @@ class ReplyTokens:
         return known
 
 
+@dataclass
+class LinkToken:
+    """For account linking: LINE takes it once, within ten minutes; `until` is Unix time."""
+
+    user_id: str
+    until: float
+
+
 SECONDS = 24 * 60 * 60
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 

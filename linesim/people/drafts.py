@@ -67,9 +67,13 @@ class Drafts:
         *,
         chat: Where = None,
         preparing_seconds: float = 0.0,
+        fails: bool = False,
         duration_ms: int = 2_000,
     ) -> Event:
-        """A photo, video, voice message or file: the built-in sample unless one is given."""
+        """A photo, video, voice message or file: the built-in sample unless one is given.
+
+        With `fails` LINE can't prepare it.
+        """
         kept = medium or sample(kind)
         fields: dict[str, Any] = {"contentProvider": {"type": "line"}}
         if kind == "file":
@@ -79,7 +83,11 @@ class Drafts:
         with self._platform.watch.changing():
             event = self._message(kind, user, chat, **fields)
             self._platform.contents.keep(
-                event["message"]["id"], kind, kept, preparing_seconds=preparing_seconds
+                event["message"]["id"],
+                kind,
+                kept,
+                preparing_seconds=preparing_seconds,
+                fails=fails,
             )
             return event
 
@@ -106,12 +114,61 @@ class Drafts:
             event = self._event("postback", author, group, postback=details)
             return self._noted(event, author.user_id)
 
+    def video_play_complete(self, user: Who, tracking: str) -> Event:
+        """Sees a video of the bot to its end, by the `trackingId` that it has in the 1:1 chat."""
+        with self._platform.watch.changing():
+            author, _ = self._author(user, None)
+            sent = self._platform.chats.of(author.user_id)
+            videos = (each.message for each in sent if each.speaker == "bot")
+            if not any(each.get("trackingId") == tracking for each in videos):
+                raise UnknownChat(f"no video with the tracking id {tracking} in this chat")
+            details = {"trackingId": tracking}
+            event = self._event("videoPlayComplete", author, None, videoPlayComplete=details)
+            return self._noted(event, author.user_id)
+
+    def beacon(
+        self,
+        user: Who,
+        *,
+        hwid: str = "d41d8cd98f",
+        beacon: Literal["enter", "banner", "stay"] = "enter",
+        dm: str | None = None,
+    ) -> Event:
+        """Comes near a LINE Beacon, taps its banner, or stays there; `dm` is its device message."""
+        with self._platform.watch.changing():
+            author, _ = self._author(user, None)
+            details = {"hwid": hwid, "type": beacon, **({"dm": dm} if dm else {})}
+            return self._noted(self._event("beacon", author, None, beacon=details), author.user_id)
+
+    def account_link(self, user: Who, token: str, nonce: str) -> Event:
+        """Opens LINE's account link page with a link token and the bot's nonce.
+
+        It fails for a user to whom the token was not issued; LINE then names no user. A token that
+        is used or expired makes no event.
+        """
+        with self._platform.watch.changing():
+            author, now = self._user(user), self._platform.clock.time()
+            known = self._platform.link_tokens.pop(token, None)
+            if known is None or now >= known.until or not 10 <= len(nonce) <= 255:
+                raise NotPossible(
+                    "LINE shows an error: the link token is used, expired or unknown, or the "
+                    "nonce is not 10 to 255 characters long"
+                )
+            result = "ok" if known.user_id == author.user_id else "failed"
+            link = {"result": result, "nonce": nonce}
+            event = self._event("accountLink", author, None, link=link)
+            if result == "ok":
+                return self._noted(event, author.user_id)
+            del event["source"], event["replyToken"]
+            return event
+
     def follow(self, user: Who) -> Event:
         """Adds the bot as a friend, or unblocks it."""
         with self._platform.watch.changing():
             author = self._user(user)
             event = self._event("follow", author, None, follow={"isUnblocked": author.blocked})
             author.friend, author.blocked = True, False
+            author.followed_at = author.followed_at or self._platform.clock.time()
             self._platform.show_people()
             return self._noted(event, author.user_id)
 
@@ -120,6 +177,7 @@ class Drafts:
         with self._platform.watch.changing():
             author = self._user(user)
             author.friend, author.blocked = False, True
+            author.blocked_at = self._platform.clock.time()
             self._platform.show_people()
             return self._noted(self._event("unfollow", author, None), author.user_id)
 
@@ -179,6 +237,7 @@ class Drafts:
             message=message or _notice(event),
             user_id=user_id,
             message_id=message["id"] if message else None,
+            read_token=event.get("message", {}).get("markAsReadToken"),
             event_id=event["webhookEventId"],
             fate="sending",
         )

@@ -69,6 +69,7 @@ class Sim(Records):
         """A new user, without an event for the bot; `follow` sends one."""
         with self.platform.watch.changing():
             user = self.platform.world.add_user(name, user_id=user_id, friend=friend)
+            user.followed_at = self.platform.clock.time() if friend else None
             self.platform.show_people()
             return user
 
@@ -114,6 +115,10 @@ class Sim(Records):
         The events may also be hand-made: whatever has a reply token and a source can be replied to.
         """
         return self._webhooks.deliver(made)
+
+    def deliver_later(self, *made: Event) -> None:
+        """Like `deliver`, from a thread of its own; `settle` waits for it."""
+        self._webhooks.deliver_later(made)
 
     def test_webhook(self, url: str) -> Delivery:
         """LINE's connectivity check of a URL, whether webhooks are used or not."""
