@@ -50,6 +50,11 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     **{f"{kind}FixedPriceInfoRequest": ("fixedAmount",) for kind in ("CashBack", "Discount")},
     **{f"{kind}PercentagePriceInfoRequest": ("percentage",) for kind in ("CashBack", "Discount")},
     "DiscountExplicitPriceInfoRequest": ("originalPrice", "priceAfterDiscount"),
+    "RichMenuRequest": ("size", "selected", "name", "chatBarText", "areas"),
+    "RichMenuSize": ("width", "height"),
+    "RichMenuArea": ("bounds", "action"),
+    "RichMenuBounds": ("x", "y", "width", "height"),
+    "RichMenuSwitchAction": ("richMenuAliasId", "data"),
 }
 
 # Numbers of entries: the least and the most.
@@ -69,6 +74,8 @@ COUNTS: Mapping[str, tuple[int, int | None]] = {
         for kind in ("Recipient", "DemographicFilter")
         for name in ("and", "or")
     },
+    # LINE takes none at all, and areas that end beyond the menu.
+    "RichMenuRequest.areas": (0, 20),
 }
 
 ALT_TEXT = text(1_500)
@@ -118,6 +125,7 @@ FLEX_VALUES: Mapping[str, Check] = {
     "text": text(MOST, 0),
     "size": FONT,
 }
+MENU_ID = pattern("richmenu-[0-9a-f]{32}", "invalid richMenuId")
 
 VALUES: Mapping[str, Check] = {
     "Sender.name": text(20),
@@ -196,4 +204,15 @@ VALUES: Mapping[str, Check] = {
     "DiscountFixedPriceInfoRequest.fixedAmount": AMOUNT,
     "DiscountExplicitPriceInfoRequest.originalPrice": AMOUNT,
     "DiscountExplicitPriceInfoRequest.priceAfterDiscount": AMOUNT,
+    "RichMenuRequest.name": visible(300, 0),
+    "RichMenuRequest.chatBarText": visible(14),
+    "RichMenuSize.width": number(800, 2_500, whole=True),
+    "RichMenuSize.height": number(250, MOST, whole=True),
+    "RichMenuSwitchAction.richMenuAliasId": text(32),
+    "CreateRichMenuAliasRequest.richMenuId": MENU_ID,
+    "UpdateRichMenuAliasRequest.richMenuId": MENU_ID,
+    "RichMenuBulkLinkRequest.richMenuId": MENU_ID,
+    "RichMenuBatchLinkOperation.from": MENU_ID,
+    "RichMenuBatchLinkOperation.to": MENU_ID,
+    "RichMenuBatchUnlinkOperation.from": MENU_ID,
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -22,6 +23,7 @@ MOST_TEXT_BESIDE_IMAGE = 60
 MOST_SUBSTITUTIONS = 100
 MOST_OF_A_KIND = 20
 MOST_CONDITIONS = 10
+LEAST_MENU_RATIO = 1.45
 BLOCKS = ("header", "hero", "body", "footer")
 HEROES = ("box", "image", "video")
 WIDE = ("kilo", "mega", "giga")
@@ -222,6 +224,22 @@ def _coupon(coupon: Object, found: Found) -> None:
         found.append(Finding("Must be after startTimestamp", "endTimestamp"))
 
 
+def _menu_size(size: Object, found: Found) -> None:
+    if size["width"] / size["height"] < LEAST_MENU_RATIO:
+        found.append(Finding(f"width / height must be at least {LEAST_MENU_RATIO}"))
+
+
+def _batch(request: Object, found: Found) -> None:
+    kinds = {one["type"] for one in request["operations"]}
+    if "unlinkAll" in kinds and len(kinds) > 1:
+        told = "'unlinkAll' type can't be combined with other type"
+        found.append(Finding(told, "operations[].type"))
+    counts = Counter(one["from"] for one in request["operations"] if "from" in one)
+    for menu_id in (one for one, count in counts.items() if count > 1):
+        told = f"from richmenu ({menu_id}) is duplicated"
+        found.append(Finding(told, "operations[].from"))
+
+
 RULES: Mapping[str, Check] = {
     "NarrowcastRequest": _narrowcast,
     "OperatorRecipient": _operator,
@@ -242,4 +260,6 @@ RULES: Mapping[str, Check] = {
     "FlexVideo": _video,
     "PostbackAction": _postback,
     "DatetimePickerAction": _picker,
+    "RichMenuSize": _menu_size,
+    "RichMenuBatchRequest": _batch,
 }

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import Response
@@ -48,6 +49,12 @@ class Answer:
 
 def json_answer(body: Any, *, status: int = 200, event: Event | None = None) -> Answer:
     return Answer(status, json.dumps(body, ensure_ascii=False).encode(), event=event)
+
+
+def moment(at: float) -> str:
+    """Unix seconds as LINE writes a time in its answers."""
+    written = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    return written.replace("+00:00", "Z")
 
 
 def refusal(error: LineError) -> Answer:

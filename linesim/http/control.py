@@ -120,6 +120,8 @@ def control_routes(sim: Sim, stopping: Stopping) -> APIRouter:
         ("GET", "/chats/{chat_id}", control.chat),
         ("GET", "/calls", control.calls),
         ("GET", "/contents/{message_id}", control.content),
+        ("GET", "/users/{user_id}/menu", control.menu),
+        ("GET", "/menus/{rich_menu_id}/image", control.menu_image),
         ("GET", "/clock", control.clock),
         ("POST", "/clock", control.advance),
         ("POST", "/misbehave", control.misbehave),
@@ -235,6 +237,21 @@ class Control:
         return Body(
             found.medium.pieces(), found.medium.size, headers=headers, media_type=media_type
         )
+
+    async def menu(self, user_id: str) -> View:
+        """The rich menu that the user sees."""
+        platform = self._sim.platform
+        with platform.watch.reading():
+            seen = platform.menus.of(platform.world.user(user_id).user_id)
+            return {"menu": platform.menus.view(seen) if seen else None}
+
+    async def menu_image(self, rich_menu_id: str) -> Response:
+        with self._sim.platform.watch.reading():
+            menu = self._sim.platform.menus.menus.get(rich_menu_id)
+        if menu is None or menu.image is None:
+            raise UnknownChat(f"no image of a rich menu {rich_menu_id}")
+        headers = {"x-content-type-options": "nosniff"}
+        return Response(menu.image.data, headers=headers, media_type=menu.image.media_type)
 
     async def stream(self) -> AsyncIterator[ServerSentEvent]:
         platform = self._sim.platform

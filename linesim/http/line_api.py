@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from urllib.parse import parse_qsl
@@ -19,6 +19,7 @@ from linemessages.finding import Found
 from linesim.http import (
     chats,
     coupons,
+    menus,
     narrowcasts,
     oauth,
     reading,
@@ -31,13 +32,15 @@ from linesim.http.stopping import Stopped, Stopping
 from linesim.http.webhook_settings import Errand
 from linesim.model import errors, ids
 from linesim.model.calls import Call
-from linesim.model.endpoints import ENDPOINTS, Endpoint
+from linesim.model.endpoints import ENDPOINTS, MENU_ENDPOINTS, Endpoint
 from linesim.model.errors import LineError
 from linesim.model.faults import Cut, Drip, Fault, Late, Status
+from linesim.model.media import Medium
 from linesim.model.platform import Platform
 from linesim.people.sim import Sim
 
 MOST_BODY_BYTES = 2 * 1024 * 1024
+JSON = ("application/json",)
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
 
 Act = Callable[..., Answer | Errand]
@@ -62,6 +65,7 @@ def _not_here(refused: Callable[[], LineError]) -> Act:
 
 
 ACTS: dict[str, Act] = {
+    **{one.name: getattr(menus, one.name) for one in MENU_ENDPOINTS},
     "narrowcast": narrowcasts.narrowcast,
     "narrowcast_progress": narrowcasts.progress,
     "broadcast": sending.broadcast,
@@ -151,7 +155,7 @@ class LineApi:
             raw = await _read(request)
         except ClientDisconnect:
             return self._finish(call, request, None)
-        self._note_body(endpoint, call, request, raw)
+        self._note_body(endpoint, call, raw)
         try:
             answer = await self._answer(endpoint, call, request, raw)
         except Stopped:
@@ -176,15 +180,12 @@ class LineApi:
                 user_id=request.path_params.get("user_id"),
             )
 
-    def _note_body(
-        self, endpoint: Endpoint, call: Call, request: Request, raw: bytes | None
-    ) -> None:
+    def _note_body(self, endpoint: Endpoint, call: Call, raw: bytes | None) -> None:
         """Keeps the readable body, also of calls that are refused or hit by a fault."""
         if endpoint.takes_form:
-            sent = (raw or b"").decode(errors="replace")
             with self._platform.watch.changing():
-                call.body = dict(parse_qsl(sent or request.url.query))
-                self._platform.calls.note_body(call, len(sent))
+                call.body = dict(parse_qsl((raw or b"").decode(errors="replace"))) or call.query
+                self._platform.calls.note_body(call, len(raw or b""))
         elif raw:
             with self._platform.watch.changing(), contextlib.suppress(ValueError, RecursionError):
                 call.body = json.loads(raw)
@@ -255,12 +256,16 @@ class LineApi:
             raise errors.not_found()
         if call.retry_key is not None and not endpoint.takes_retry_key:
             raise errors.retry_key_not_supported()
-        if endpoint.method != "GET" and not (endpoint.body_is_optional and raw == b""):
-            _check_body(endpoint, call, request, raw)
+        types = endpoint.media_types or (JSON if endpoint.schema else ())
+        if types and not (endpoint.body_is_optional and raw == b""):
+            _check_body(types, call, request, raw)
         sending.check_key(self._platform, call)
         if endpoint.schema is not None and call.body is not None:
             _refuse(check_request(endpoint.schema, call.body))
-        answer = ACTS[endpoint.name](self._platform, call, **request.path_params)
+        given = dict(request.path_params)
+        if endpoint.media_types:
+            given["image"] = Medium(raw or b"", request.headers["content-type"], "")
+        answer = ACTS[endpoint.name](self._platform, call, **given)
         call.accepted, call.accepted_at = True, time.monotonic()
         return answer
 
@@ -297,14 +302,13 @@ async def _read(request: Request) -> bytes | None:
     return b"".join(chunks) if size <= MOST_BODY_BYTES else None
 
 
-def _check_body(endpoint: Endpoint, call: Call, request: Request, raw: bytes | None) -> None:
-    right = "application/x-www-form-urlencoded" if endpoint.takes_form else "application/json"
+def _check_body(types: Sequence[str], call: Call, request: Request, raw: bytes | None) -> None:
     content_type = request.headers.get("content-type", "")
     if raw is None:
         raise errors.too_large()
-    if content_type.partition(";")[0].strip().lower() != right:
+    if content_type.partition(";")[0].strip().lower() not in types:
         raise errors.media_type_not_supported(content_type)
-    if not isinstance(call.body, dict):
+    if types == JSON and not isinstance(call.body, dict):
         raise _not_json(raw)
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from linesim.http.answers import Answer, json_answer
+from linesim.http.answers import Answer, json_answer, moment
 from linesim.model import errors
 from linesim.model.calls import Call
 from linesim.model.deliveries import Delivery
@@ -54,11 +53,10 @@ def test(platform: Platform, call: Call) -> Errand:
 def tested(delivery: Delivery) -> Answer:
     """The result of a delivery without events, in LINE's form."""
     reason, detail = _found(delivery)
-    moment = datetime.fromtimestamp(delivery.at, UTC).isoformat(timespec="milliseconds")
     return json_answer(
         {
             "success": delivery.delivered,
-            "timestamp": moment.replace("+00:00", "Z"),
+            "timestamp": moment(delivery.at),
             "statusCode": delivery.status or 0,
             "reason": reason,
             "detail": detail,

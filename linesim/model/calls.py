@@ -14,7 +14,7 @@ from linesim.model.world import Unreached
 MOST_CALLS = 1_000_000
 API_HOST = "api.line.me"
 DATA_HOST = "api-data.line.me"
-DATA_ENDPOINTS = frozenset({"content", "preview", "transcoding"})
+DATA_ENDPOINTS = {"content", "preview", "transcoding", "menu_image", "set_menu_image"}
 MOST_BODY_BYTES = 256 * 1024 * 1024
 
 

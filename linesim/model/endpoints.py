@@ -38,21 +38,24 @@ class Endpoint:
     """Of the body, by its name in LINE's OpenAPI."""
     takes_retry_key: bool = False
     body_is_optional: bool = False
+    media_types: tuple[str, ...] = ()
+    """Of a body that is not JSON."""
     takes_form: bool = False
     """Takes a form, or a query, and no bearer token."""
 
 
+FORM = ("application/x-www-form-urlencoded",)
 OF_CHANNEL_TOKENS = tuple(
-    Endpoint(name, method, path, rate, takes_form=True)
-    for name, method, path, rate in (
-        ("issue_token", "POST", "/v2/oauth/accessToken", Rate(370)),
-        ("verify_token", "POST", "/v2/oauth/verify", MOST),
-        ("revoke_token", "POST", "/v2/oauth/revoke", MOST),
-        ("issue_token_by_jwt", "POST", "/oauth2/v2.1/token", MOST),
-        ("verify_token_by_jwt", "GET", "/oauth2/v2.1/verify", MOST),
-        ("revoke_token_by_jwt", "POST", "/oauth2/v2.1/revoke", MOST),
-        ("token_key_ids", "GET", "/oauth2/v2.1/tokens/kid", MOST),
-        ("issue_stateless_token", "POST", "/oauth2/v3/token", MOST),
+    Endpoint(name, method, path, rate, media_types=types, takes_form=True)
+    for name, method, path, rate, types in (
+        ("issue_token", "POST", "/v2/oauth/accessToken", Rate(370), FORM),
+        ("verify_token", "POST", "/v2/oauth/verify", MOST, FORM),
+        ("revoke_token", "POST", "/v2/oauth/revoke", MOST, FORM),
+        ("issue_token_by_jwt", "POST", "/oauth2/v2.1/token", MOST, FORM),
+        ("verify_token_by_jwt", "GET", "/oauth2/v2.1/verify", MOST, ()),
+        ("revoke_token_by_jwt", "POST", "/oauth2/v2.1/revoke", MOST, FORM),
+        ("token_key_ids", "GET", "/oauth2/v2.1/tokens/kid", MOST, ()),
+        ("issue_stateless_token", "POST", "/oauth2/v3/token", MOST, FORM),
     )
 )
 
@@ -114,6 +117,41 @@ MESSAGING = (
     Endpoint("pnp_push", "POST", "/bot/pnp/push"),
     Endpoint("leave_group", "POST", "/v2/bot/group/{group_id}/leave", body_is_optional=True),
     Endpoint("leave_room", "POST", "/v2/bot/room/{room_id}/leave", body_is_optional=True),
+)
+
+MENU = "/v2/bot/richmenu"
+ONE_MENU = "/v2/bot/richmenu/{rich_menu_id}"
+ALIAS = "/v2/bot/richmenu/alias/{rich_menu_alias_id}"
+DEFAULT_MENU = "/v2/bot/user/all/richmenu"
+USER_MENU = "/v2/bot/user/{user_id}/richmenu"
+MENUS_HOURLY = Rate(100, 3_600)
+IMAGES = ("image/jpeg", "image/png")
+
+# Where the paths of two fit a call, the first of them takes it.
+MENU_ENDPOINTS = (
+    Endpoint("create_menu", "POST", MENU, MENUS_HOURLY, "RichMenuRequest"),
+    Endpoint("validate_menu", "POST", f"{MENU}/validate", schema="RichMenuRequest"),
+    Endpoint("menus", "GET", f"{MENU}/list", Rate(10)),
+    Endpoint("create_menu_alias", "POST", f"{MENU}/alias", schema="CreateRichMenuAliasRequest"),
+    Endpoint("menu_aliases", "GET", f"{MENU}/alias/list"),
+    Endpoint("menu_alias", "GET", ALIAS),
+    Endpoint("update_menu_alias", "POST", ALIAS, schema="UpdateRichMenuAliasRequest"),
+    Endpoint("delete_menu_alias", "DELETE", ALIAS, MENUS_HOURLY),
+    Endpoint("link_menus", "POST", f"{MENU}/bulk/link", schema="RichMenuBulkLinkRequest"),
+    Endpoint("unlink_menus", "POST", f"{MENU}/bulk/unlink", schema="RichMenuBulkUnlinkRequest"),
+    Endpoint("batch_menus", "POST", f"{MENU}/batch", Rate(3, 3_600), "RichMenuBatchRequest"),
+    Endpoint("validate_batch", "POST", f"{MENU}/validate/batch", schema="RichMenuBatchRequest"),
+    Endpoint("menu_progress", "GET", f"{MENU}/progress/batch", MENUS_HOURLY),
+    Endpoint("set_menu_image", "POST", f"{ONE_MENU}/content", media_types=IMAGES),
+    Endpoint("menu_image", "GET", f"{ONE_MENU}/content"),
+    Endpoint("menu", "GET", ONE_MENU),
+    Endpoint("set_default_menu", "POST", f"{DEFAULT_MENU}/{{rich_menu_id}}"),
+    Endpoint("default_menu", "GET", DEFAULT_MENU),
+    Endpoint("clear_default_menu", "DELETE", DEFAULT_MENU),
+    Endpoint("link_menu", "POST", f"{USER_MENU}/{{rich_menu_id}}"),
+    Endpoint("user_menu", "GET", USER_MENU),
+    Endpoint("unlink_menu", "DELETE", USER_MENU),
+    Endpoint("delete_menu", "DELETE", ONE_MENU, MENUS_HOURLY),
 )
 
 ENDPOINTS = (
@@ -179,6 +217,7 @@ ENDPOINTS = (
         body_is_optional=True,
     ),
     *MESSAGING,
+    *MENU_ENDPOINTS,
 )
 
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}

@@ -19,7 +19,7 @@ class LineError(Exception):
         status: int,
         message: str,
         *,
-        details: Sequence[Mapping[str, str]] = (),
+        details: Sequence[Mapping[str, str]] | None = None,
         sent_messages: Sequence[Mapping[str, str]] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
@@ -32,7 +32,7 @@ class LineError(Exception):
 
     def body(self) -> dict[str, Any]:
         body: dict[str, Any] = {"message": self.message}
-        if self.details:
+        if self.details is not None:
             body["details"] = [dict(detail) for detail in self.details]
         if self.sent_messages:
             body["sentMessages"] = [dict(sent) for sent in self.sent_messages]
@@ -60,9 +60,9 @@ class NotPossible(ValueError):
     """An action that LINE does not allow, such as a message from a user who has blocked the bot."""
 
 
-def invalid_body(*found: Finding) -> LineError:
+def invalid_body(*found: Finding, status: int = 400) -> LineError:
     details = [one.as_detail() for one in found]
-    return LineError(400, f"The request body has {len(details)} error(s)", details=details)
+    return LineError(status, f"The request body has {len(details)} error(s)", details=details)
 
 
 def invalid_property(name: str) -> LineError:
@@ -70,6 +70,11 @@ def invalid_property(name: str) -> LineError:
     return LineError(
         400, f"The property, {name}, in the request body is invalid (line: -, column: -)"
     )
+
+
+def invalid_parameter(name: str) -> LineError:
+    """Of the path or the query."""
+    return LineError(400, f"The value for the '{name}' parameter is invalid")
 
 
 not_sent = partial(LineError, 400, "Failed to send messages")
@@ -90,11 +95,6 @@ def not_authenticated(reason: str) -> LineError:
         f"Authentication failed due to the following reason: {reason}. "
         "Confirm that the access token in the authorization header is valid.",
     )
-
-
-def invalid_parameter(name: str) -> LineError:
-    """Of the path or the query."""
-    return LineError(400, f"The value for the '{name}' parameter is invalid")
 
 
 def invalid_audience(audience: int) -> LineError:

@@ -17,6 +17,7 @@ from linesim.model.deliveries import Delivery
 from linesim.model.endpoints import Quota, RateLimits
 from linesim.model.faults import Rules
 from linesim.model.media import Contents
+from linesim.model.menus import Menus
 from linesim.model.options import Options
 from linesim.model.sent import Sent
 from linesim.model.stream import Change, Stream
@@ -98,6 +99,7 @@ class Platform:
         self.deliveries: deque[Delivery] = deque(maxlen=options.most_deliveries)
         self.delivery_numbers = itertools.count(1)
         self.stream = Stream()
+        self.menus = Menus(self.world, self.clock, self.stream)
 
     def read(self, look: Callable[["Platform"], T]) -> T:
         """Reads the state under the lock."""

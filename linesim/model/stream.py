@@ -15,7 +15,7 @@ MOST_WAITING = 1_000
 class Change:
     """Something that an open page should show; `data` is JSON."""
 
-    kind: Literal["bubble", "people", "loading", "clock"]
+    kind: Literal["bubble", "people", "loading", "clock", "menu"]
     data: dict[str, Any]
 
 

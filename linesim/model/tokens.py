@@ -161,7 +161,7 @@ class LinkToken:
 
 
 SECONDS = 24 * 60 * 60
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class RetryKeys:
         """The request accepted with this key within 24 hours of the first one; raises LineError if
         the key is not a UUID.
         """
-        if not _UUID.fullmatch(key):
+        if not UUID.fullmatch(key):
             raise errors.retry_key_malformed()
         known = self._accepted.get(key.lower())
         return known if known and self._is_valid(known.at) else None

@@ -33,7 +33,8 @@ ABSENT: Final = object()
 class Rule:
     """One sentence of LINE's documentation, messages that break it and messages that just keep it.
 
-    `at` is an anchor in LINE's reference, or the name of another page.
+    `at` is an anchor in LINE's reference, or the name of another page. With `request`, these are
+    requests of that name in LINE's OpenAPI, not messages.
     """
 
     says: str
@@ -41,14 +42,20 @@ class Rule:
     base: Message
     wrong: tuple[Change, ...]
     right: tuple[Change, ...] = ()
+    request: str = ""
 
 
 def rule(
-    says: str, base: Message, wrong: tuple[Change, ...], right: tuple[Change, ...] = ()
+    says: str,
+    base: Message,
+    wrong: tuple[Change, ...],
+    right: tuple[Change, ...] = (),
+    *,
+    request: str = "",
 ) -> Rule:
     """The sentence comes after its anchor and a colon."""
     at, sentence = says.split(": ", 1)
-    return Rule(sentence, at, base, wrong, right)
+    return Rule(sentence, at, base, wrong, right, request)
 
 
 def _copy(value: Any) -> Any:
@@ -964,6 +971,101 @@ RULES: tuple[Rule, ...] = (
         BUBBLE,
         within(ICON_AT, url=(ABSENT, HTTP), aspectRatio="1-1", scaling="on", size="50%"),
         (*within(ICON_AT, size="5xl", scaling=True), *within(SPAN_AT, size=("sm", "2.5px"))),
+    ),
+)
+
+# --- Rich menus ---
+
+MENU_A, MENU_B = (f"richmenu-{letter * 32}" for letter in "ab")
+MENU_ACTIONS = (without(POSTBACK, "label"), SAY, SIMPLE_OPEN, PICK, COPY, SWITCH)
+
+
+def area(action: Message, **bounds: int) -> Message:
+    return {"bounds": {"x": 0, "y": 0, "width": 400, "height": 250} | bounds, "action": action}
+
+
+RICH_MENU: Message = {
+    "size": {"width": 2500, "height": 1686},
+    "selected": False,
+    "name": "Nice rich menu",
+    "chatBarText": "Tap to open",
+    "areas": [area(one, x=400 * place) for place, one in enumerate(MENU_ACTIONS)],
+}
+
+
+def operation(kind: str, *menus: str) -> Message:
+    return {"type": kind, **dict(zip(("from", "to"), menus, strict=False))}
+
+
+OPERATIONS = [operation("link", MENU_A, MENU_B), operation("unlink", MENU_B)]
+BATCH: Message = {"operations": OPERATIONS, "resumeRequestKey": "Key_1-"}
+MANY = [operation("unlink", f"richmenu-{n:032x}") for n in range(1_001)]
+
+REQUESTS: tuple[Rule, ...] = (
+    rule(
+        "rich-menu-object: size, selected, name, chatBarText, areas: required",
+        RICH_MENU,
+        tuple((name, ABSENT) for name in RICH_MENU),
+        request="RichMenuRequest",
+    ),
+    rule(
+        "rich-menu-object: name: 300, chatBarText: 14 grapheme clusters; areas: Max 20",
+        RICH_MENU,
+        within("", name="n" * 301, chatBarText=("", "c" * 15), areas=[area(SAY)] * 21),
+        within("", name=FAMILY * 300, chatBarText=FAMILY * 14, areas=[area(SAY)] * 20),
+        request="RichMenuRequest",
+    ),
+    rule(
+        "size-object: width: 800 to 2500; height: at least 250; width / height at least 1.45",
+        RICH_MENU,
+        (*within("size", width=(799, 2501), height=249), ("size.height", 1725, "size")),
+        each("size", {"width": 800, "height": 250}, {"width": 2500, "height": 1724}),
+        request="RichMenuRequest",
+    ),
+    rule(
+        "area-object: bounds, action: required; bounds: x, y 0 or higher",
+        RICH_MENU,
+        within("areas[0]", bounds=ABSENT, action=ABSENT)
+        + within("areas[1].bounds", x=-1, height=(ABSENT, 0)),
+        # LINE's own answers show both (line-bot-sdk-php, issues 347 and 728).
+        (("areas", []), ("areas[0].bounds.height", 1687)),
+        request="RichMenuRequest",
+    ),
+    rule(
+        "camera-action: only with quick reply buttons; label: optional in a rich menu, Max 20",
+        RICH_MENU,
+        misplaced("areas[0].action", CAMERA, CAMERA_ROLL, LOCATE)
+        + each("areas[1].action.label", "l" * 21),
+        within("areas[5].action", label=("", "l" * 20, ABSENT)),
+        request="RichMenuRequest",
+    ),
+    rule(
+        "richmenu-switch-action: richMenuAliasId, data: required; data: Max 300",
+        RICH_MENU,
+        within("areas[5].action", richMenuAliasId=ABSENT, data=(ABSENT, "d" * 301)),
+        within("areas[5].action", data="d" * 300),
+        request="RichMenuRequest",
+    ),
+    rule(
+        "batch-control-rich-menus-of-users: unlinkAll alone, each `from` once",
+        BATCH,
+        (
+            ("operations", [*OPERATIONS, operation("unlinkAll")], "operations[].type"),
+            ("operations", [*OPERATIONS, operation("unlink", MENU_A)], "operations[].from"),
+        ),
+        each("operations", [operation("unlinkAll")]),
+        request="RichMenuBatchRequest",
+    ),
+    rule(
+        "batch-control-rich-menus-of-users: Max 1,000; ids of rich menus; the key's pattern",
+        BATCH,
+        (
+            ("operations", MANY),
+            *within("operations[0]", **{"from": "richmenu-1", "to": ABSENT}),
+            *within("", resumeRequestKey=("", "k" * 101)),
+        ),
+        within("", operations=MANY[:1_000], resumeRequestKey=("k" * 100, ABSENT)),
+        request="RichMenuBatchRequest",
     ),
 )
 

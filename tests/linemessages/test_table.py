@@ -17,8 +17,9 @@ import linesim
 from jobworker.errors import WrongMessage
 from linedesk import Bot
 from linedesk.testing import BotTest
-from linemessages import check_messages, units
-from tests.linemessages.table import RULES, UNKNOWN, Message, Rule, changed, named
+from linemessages import check_messages, check_request, units
+from linemessages.finding import Found
+from tests.linemessages.table import REQUESTS, RULES, UNKNOWN, Message, Rule, changed, named
 
 ALONE = "messages[0]"
 Refused = Callable[[Message], list[str]]
@@ -50,15 +51,19 @@ def test_the_table_is_as_long_as_it_says() -> None:
     assert max(len(rule.wrong) for rule in RULES) <= 5
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.at}: {rule.says}"[:80])
+@pytest.mark.parametrize("rule", RULES + REQUESTS, ids=lambda rule: f"{rule.at}: {rule.says}"[:80])
 def test_a_rule(rule: Rule) -> None:
+    def found(one: Message) -> Found:
+        return check_request(rule.request, one) if rule.request else check_messages([one])
+
     for change in rule.wrong:
         where = named(change)
-        found = check_messages([changed(rule.base, change)])
-        wrong = [one.property for one in found if not one.is_unknown]
-        assert (f"{ALONE}.{where}" if where else ALONE) in wrong, change
+        if not rule.request:
+            where = f"{ALONE}.{where}" if where else ALONE
+        wrong = [one.property for one in found(changed(rule.base, change)) if not one.is_unknown]
+        assert where in wrong, change
     for right in (rule.base, *(changed(rule.base, change) for change in rule.right)):
-        assert check_messages([right]) == []
+        assert found(right) == []
 
 
 def test_what_this_release_does_not_know_is_no_wrong_message() -> None:

@@ -1,6 +1,5 @@
 """The official SDK's clients against the simulator, and its answers by LINE's description."""
 
-import re
 import uuid
 
 import pytest
@@ -8,17 +7,21 @@ import requests
 from linebot.v3.messaging import (
     ApiClient,
     Configuration,
+    CreateRichMenuAliasRequest,
     MessagingApi,
     MessagingApiBlob,
     PushMessageRequest,
+    RichMenuBatchLinkOperation,
+    RichMenuBatchRequest,
+    RichMenuRequest,
     ShowLoadingAnimationRequest,
     TextMessage,
 )
 from linebot.v3.messaging.exceptions import ApiException
 
-from linesim.model.endpoints import ENDPOINTS
 from linesim.model.media import sample
-from tests.line_openapi import check_answer, check_messaging
+from tests.line_openapi import check_messaging
+from tests.linesim.http.test_menus import WRITTEN, png
 
 
 @pytest.fixture
@@ -100,101 +103,48 @@ def test_a_video_is_prepared_first(sim, blob, taro, clock):
     assert bytes(blob.get_message_content_preview(message_id)) == sample("image").data
 
 
-# LINE's answers to a bot without a membership plan and without notification messages.
-NOT_HERE = {
-    **dict.fromkeys(("membership_subscription", "memberships", "membership_users"), 404),
-    **dict.fromkeys(("pnp_push", "sent_pnp"), 403),
-}
-COUPON = {
-    "title": "百円引き",
-    "acquisitionCondition": {"type": "normal"},
-    "reward": {"type": "discount", "priceInfo": {"type": "fixed", "fixedAmount": 100}},
-    "startTimestamp": 0,
-    "timezone": "ASIA_TOKYO",
-    "visibility": "UNLISTED",
-    "maxUseCountPerTicket": 1,
-}
-DATED = [f"sent_{way}" for way in ("reply", "push", "multicast", "broadcast")]
-QUERIES = {
-    "narrowcast_progress": "?requestId={request_id}",
-    **dict.fromkeys((*DATED, "insight_deliveries", "insight_followers"), "?date=20270101"),
-}
+def test_a_rich_menu_with_tabs(sim, api, blob, taro):
+    written = RichMenuRequest.from_dict(WRITTEN)
+    api.validate_rich_menu_object(written)
+    menus = [api.create_rich_menu(written).rich_menu_id for _ in range(2)]
+    for alias, menu in zip(("first", "next"), menus, strict=True):
+        blob.set_rich_menu_image(menu, png(), _headers={"Content-Type": "image/png"})
+        api.create_rich_menu_alias(
+            CreateRichMenuAliasRequest(richMenuAliasId=alias, richMenuId=menu)
+        )
+    api.set_default_rich_menu(menus[0])
+    assert api.get_default_rich_menu_id().rich_menu_id == menus[0]
+    assert sim.platform.menus.switch(taro.user_id, "next") == "SUCCESS"
+    assert api.get_rich_menu_id_of_user(taro.user_id).rich_menu_id == menus[1]
+    assert bytes(blob.get_rich_menu_image(menus[1])) == png()
+    moved = RichMenuBatchLinkOperation(type="link", **{"from": menus[1], "to": menus[0]})
+    batch = RichMenuBatchRequest(operations=[moved], resumeRequestKey="move")
+    api.validate_rich_menu_batch_request(batch)
+    request_id = api.rich_menu_batch_with_http_info(batch).headers["x-line-request-id"]
+    assert api.get_rich_menu_batch_progress(request_id).phase == "ongoing"
+    sim.advance(5)
+    assert api.get_rich_menu_batch_progress(request_id).phase == "succeeded"
+    assert api.get_rich_menu_id_of_user(taro.user_id).rich_menu_id == menus[0]
+    api.unlink_rich_menu_id_from_user(taro.user_id)
+    api.cancel_default_rich_menu()
+    assert sim.platform.menus.of(taro.user_id) is None
+    shown = api.get_rich_menu(menus[0]).to_dict()
+    assert shown == WRITTEN | {"richMenuId": menus[0]}
 
 
-class TestEveryAnswerIsLines:
-    """Each endpoint's good and refused answer, against messaging-api.yml."""
-
-    def asked(self, sim, line, taro):
-        """Each endpoint with the answer of one good call."""
-        group, room = sim.add_group("家族", [taro]), sim.add_group("皆", [taro], kind="room")
-        said = sim.say(taro, "やあ")
-        token = said.events[0]["replyToken"]
-        video = sim.drafts.medium("video", taro)["message"]["id"]
-        ids = {
-            "user_id": taro.user_id,
-            "group_id": group.chat_id,
-            "room_id": room.chat_id,
-            "message_id": video,
-            "membership_id": "1",
-        }
-        messages = [
-            {"type": "text", "text": "x"},
-            {"type": "sticker", "packageId": "1", "stickerId": "2"},
-        ]
-        bodies = {
-            "reply": {"replyToken": token, "messages": messages},
-            "push": {"to": taro.user_id, "messages": messages},
-            "multicast": {"to": [taro.user_id], "messages": messages},
-            "loading": {"chatId": taro.user_id},
-            "set_webhook": {"endpoint": sim.webhook_url},
-            "test_webhook": {},
-            "mark_as_read": {"markAsReadToken": said.events[0]["message"]["markAsReadToken"]},
-            "mark_all_as_read": {"chat": {"userId": taro.user_id}},
-            "create_coupon": COUPON | {"endTimestamp": int(sim.platform.clock.time()) + 60},
-            "close_coupon": {},
-        }
-        for endpoint in ENDPOINTS:
-            path = endpoint.path.format(**ids) + QUERIES.get(endpoint.name, "").format(**ids)
-            if endpoint.method == "GET":
-                answer = line.get(path)
-            elif endpoint.method == "PUT":
-                answer = line.put(path, bodies[endpoint.name])
-            else:
-                answer = line.post(path, bodies.get(endpoint.name, {"messages": messages}))
-            if endpoint.name == "narrowcast":
-                ids["request_id"] = answer.headers["x-line-request-id"]
-            elif endpoint.name == "create_coupon":
-                ids["coupon_id"] = answer.json()["couponId"]
-            yield endpoint, answer
-
-    def test_good_answers(self, sim, line, taro):
-        for endpoint, answer in self.asked(sim, line, taro):
-            assert answer.status_code == NOT_HERE.get(endpoint.name) or answer.ok, endpoint
-            assert uuid.UUID(answer.headers["x-line-request-id"])
-            if endpoint.name not in ("content", "preview"):
-                assert answer.headers["content-type"] == "application/json"
-                path = _lines_template(endpoint.path)
-                if path.startswith("/v2/bot/insight/"):
-                    continue
-                check_answer(endpoint.method, path, answer.status_code, answer.json())
-
-    def test_refusals(self, sim, line, taro):
-        key = str(uuid.uuid4())
-        line.push(taro.user_id, retry_key=key)
-        refused = [
-            line.push(taro.user_id, retry_key=key),
-            line.push(taro.user_id, ""),
-            line.push("U1"),
-            line.reply("0" * 32),
-            line.get("/v2/bot/profile/U1"),
-            requests.get(f"{sim.url}/v2/bot/info", timeout=10),
-        ]
-        assert [answer.status_code for answer in refused] == [409, 400, 400, 400, 404, 401]
-        for answer in refused:
-            check_messaging("ErrorResponse", answer.json())
-            assert uuid.UUID(answer.headers["x-line-request-id"])
-
-
-def _lines_template(path):
-    """linesim's {user_id} is {userId} in LINE's file."""
-    return re.sub(r"_(\w)", lambda found: found[1].upper(), path)
+def test_refusals_are_of_lines_form(sim, line, taro):
+    key = str(uuid.uuid4())
+    line.push(taro.user_id, retry_key=key)
+    refused = [
+        line.push(taro.user_id, retry_key=key),
+        line.push(taro.user_id, ""),
+        line.push("U1"),
+        line.reply("0" * 32),
+        line.get("/v2/bot/profile/U1"),
+        line.get("/v2/bot/user/all/richmenu"),
+        requests.get(f"{sim.url}/v2/bot/info", timeout=10),
+    ]
+    assert [answer.status_code for answer in refused] == [409, 400, 400, 400, 404, 404, 401]
+    for answer in refused:
+        check_messaging("ErrorResponse", answer.json())
+        assert uuid.UUID(answer.headers["x-line-request-id"])
