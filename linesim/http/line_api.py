@@ -176,7 +176,7 @@ class LineApi:
                 path=request.url.path,
                 query={name: ",".join(query.getlist(name)) for name in query},
                 request_id=ids.request_id(),
-                retry_key=request.headers.get("x-line-retry-key"),
+                retry_key=request.headers.get("x-line-retry-key") or None,
                 user_id=request.path_params.get("user_id"),
             )
 
@@ -263,7 +263,7 @@ class LineApi:
         if endpoint.schema is not None and call.body is not None:
             _refuse(check_request(endpoint.schema, call.body))
         given = dict(request.path_params)
-        if endpoint.media_types:
+        if endpoint.media_types and not endpoint.takes_form:
             given["image"] = Medium(raw or b"", request.headers["content-type"], "")
         answer = ACTS[endpoint.name](self._platform, call, **given)
         call.accepted, call.accepted_at = True, time.monotonic()

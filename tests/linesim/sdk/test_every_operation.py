@@ -108,7 +108,7 @@ def arguments(sim, line, taro):
     for alias in ("alias-a", "alias-b"):
         body = {"richMenuAliasId": alias, "richMenuId": shown}
         line.post("/v2/bot/richmenu/alias", body).raise_for_status()
-    switch = {"operations": [{"type": "link", "from": shown, "to": gone}]}
+    switch = {"operations": [{"type": "link", "from": bare, "to": shown}]}
     batch = line.post("/v2/bot/richmenu/batch", switch)
     narrowcast = line.post("/v2/bot/message/narrowcast", {"messages": MESSAGES})
     said = sim.say(taro, "やあ").events[0]
@@ -131,7 +131,8 @@ def arguments(sim, line, taro):
         "body": png(800, 540),
         "coupon_id": line.post("/v2/bot/coupon", COUPON).json()["couponId"],
         "membership_id": 1,
-        # Go's SDK sends every limit, and 0 is none.
+        # Optional, but Node's SDK fails without the status, and Go's sends a limit of 0.
+        "status": ["RUNNING"],
         ("get_followers", "limit"): 100,
         ("list_coupon", "limit"): 100,
         ("get_joined_membership_users", "limit"): 100,
@@ -207,8 +208,9 @@ def test_python(sim, known):
                 if each.endswith("_request"):
                     model = getattr(module, "".join(map(str.capitalize, each.split("_"))))
                     given[each] = model.from_dict(value)
+            headers = {"_headers": {"Content-Type": "image/png"}} if "body" in given else {}
             try:
-                getattr(client(api), name)(**given)
+                getattr(client(api), name)(**given, **headers)
             except ApiException:
                 continue
             finally:
