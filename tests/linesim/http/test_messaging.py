@@ -11,11 +11,19 @@ from linesim.model.errors import NotPossible, UnknownChat
 from linesim.model.media import sample
 from tests.line_openapi import check_event
 from tests.linesim.conftest import messages
-from tests.linesim.http.test_sdk import COUPON, NOT_HERE
 
 DAY = 24 * 3600
 NARROWCAST = "/v2/bot/message/narrowcast"
 MALE = {"demographic": {"type": "gender", "oneOf": ["male"]}}
+COUPON = {
+    "title": "百円引き",
+    "acquisitionCondition": {"type": "normal"},
+    "reward": {"type": "discount", "priceInfo": {"type": "fixed", "fixedAmount": 100}},
+    "startTimestamp": 0,
+    "timezone": "ASIA_TOKYO",
+    "visibility": "UNLISTED",
+    "maxUseCountPerTicket": 1,
+}
 LONG = {"type": "subscriptionPeriod", "gte": "day_30"}
 
 
@@ -295,4 +303,3 @@ def test_what_is_not_here_is_named_in_the_log(sim, line, taro, caplog):
         line.get("/v2/bot/membership/list")
         line.post("/bot/pnp/push", {})
     assert [record.args[0] for record in caplog.records] == ["memberships", "pnp_push"]
-    assert len(NOT_HERE) <= 6

@@ -8,9 +8,7 @@ import inspect
 import json
 import re
 import shutil
-import struct
 import subprocess
-import zlib
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,8 @@ from linebot.v3.messaging.exceptions import ApiException
 from linesim.model.endpoints import ENDPOINTS
 from tests.conftest import missing
 from tests.line_openapi import check_answer, operations
+from tests.linesim.http.test_menus import MENU, WRITTEN, png, upload
+from tests.linesim.http.test_messaging import COUPON
 from tests.linesim.http.test_oauth import JWT, assertion, jwk
 
 HERE = Path(__file__).parent
@@ -57,64 +57,28 @@ def operation(method, path):
     return min(fitting, key=lambda one: one[1].count("{"), default=None)
 
 
-def png(width, height):
-    def chunk(kind, data):
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    rows = zlib.compress((b"\0" + bytes(width)) * height)
-    parts = chunk(b"IHDR", head), chunk(b"IDAT", rows), chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
-
-
 MESSAGES = [{"type": "text", "text": "はい"}]
-MENU = {
-    "size": {"width": 800, "height": 540},
-    "selected": True,
-    "name": "menu",
-    "chatBarText": "Menu",
-    "areas": [
-        {
-            "bounds": {"x": 0, "y": 0, "width": 800, "height": 540},
-            "action": {"type": "message", "text": "はい"},
-        }
-    ],
-}
-COUPON = {
-    "title": "Coupon",
-    "visibility": "UNLISTED",
-    "startTimestamp": 1_800_000_000,
-    "endTimestamp": 1_800_086_400,
-    "maxUseCountPerTicket": 1,
-    "timezone": "ASIA_TOKYO",
-    "acquisitionCondition": {"type": "normal"},
-    "reward": {"type": "free"},
-}
 
 
 def arguments(sim, line, taro):
     """The value of each parameter, by its name, or by its method's and its own."""
     groups = [sim.add_group("家族", [taro]) for _ in range(2)]
     rooms = [sim.add_group("皆", [taro], kind="room") for _ in range(2)]
-    shown, bare, gone = (line.post("/v2/bot/richmenu", MENU).json()["richMenuId"] for _ in range(3))
-    session, headers = line.session, {"content-type": "image/png"}
-    for menu in (shown, gone):
-        path = f"{sim.url}/v2/bot/richmenu/{menu}/content"
-        session.post(path, png(800, 540), headers=headers).raise_for_status()
-    session.post(f"{sim.url}/v2/bot/user/all/richmenu/{shown}").raise_for_status()
-    session.post(f"{sim.url}/v2/bot/user/{taro.user_id}/richmenu/{shown}").raise_for_status()
-    for alias in ("alias-a", "alias-b"):
-        body = {"richMenuAliasId": alias, "richMenuId": shown}
-        line.post("/v2/bot/richmenu/alias", body).raise_for_status()
+    shown, bare, gone = (line.post(MENU, WRITTEN).json()["richMenuId"] for _ in range(3))
+    upload(line, shown, png())
+    for whose in ("all", taro.user_id):
+        line.post(f"/v2/bot/user/{whose}/richmenu/{shown}", {})
+    alias, *others = ({"richMenuAliasId": one, "richMenuId": shown} for one in "abc")
+    for each in others:
+        line.post(f"{MENU}/alias", each)
     switch = {"operations": [{"type": "link", "from": bare, "to": shown}]}
-    batch = line.post("/v2/bot/richmenu/batch", switch)
+    batch = line.post(f"{MENU}/batch", switch)
     narrowcast = line.post("/v2/bot/message/narrowcast", {"messages": MESSAGES})
     said = sim.say(taro, "やあ").events[0]
     kid = sim.add_key({name: jwk()[name] for name in ("n", "e")})
     short, second = (sim.platform.channel_tokens.issue("short-lived", 60)[0] for _ in range(2))
     by_jwt, other = (sim.platform.channel_tokens.issue("v2.1", 60)[0] for _ in range(2))
+    coupon = COUPON | {"endTimestamp": int(sim.platform.clock.time()) + 60}
     bulk = {"richMenuId": shown, "userIds": [taro.user_id]}
     return {
         "user_id": taro.user_id,
@@ -126,10 +90,10 @@ def arguments(sim, line, taro):
         "rich_menu_id": shown,
         ("set_rich_menu_image", "rich_menu_id"): bare,
         ("delete_rich_menu", "rich_menu_id"): gone,
-        "rich_menu_alias_id": "alias-a",
-        ("delete_rich_menu_alias", "rich_menu_alias_id"): "alias-b",
-        "body": png(800, 540),
-        "coupon_id": line.post("/v2/bot/coupon", COUPON).json()["couponId"],
+        "rich_menu_alias_id": "b",
+        ("delete_rich_menu_alias", "rich_menu_alias_id"): "c",
+        "body": png(),
+        "coupon_id": line.post("/v2/bot/coupon", coupon).json()["couponId"],
         "membership_id": 1,
         # Optional, but Node's SDK fails without the status, and Go's sends a limit of 0.
         "status": ["RUNNING"],
@@ -140,8 +104,8 @@ def arguments(sim, line, taro):
         ("get_rich_menu_batch_progress", "request_id"): batch.headers["x-line-request-id"],
         "var_date": "20270115",
         "broadcast_request": {"messages": MESSAGES},
-        "coupon_create_request": COUPON,
-        "create_rich_menu_alias_request": {"richMenuAliasId": "alias-c", "richMenuId": shown},
+        "coupon_create_request": coupon,
+        "create_rich_menu_alias_request": alias,
         "mark_messages_as_read_by_token_request": {
             "markAsReadToken": said["message"]["markAsReadToken"]
         },
@@ -154,7 +118,7 @@ def arguments(sim, line, taro):
         "rich_menu_batch_request": switch,
         "rich_menu_bulk_link_request": bulk,
         "rich_menu_bulk_unlink_request": {"userIds": [taro.user_id]},
-        "rich_menu_request": MENU,
+        "rich_menu_request": WRITTEN,
         "set_webhook_endpoint_request": {"endpoint": sim.webhook_url},
         "show_loading_animation_request": {"chatId": taro.user_id},
         "test_webhook_endpoint_request": {},
