@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ from linebot.v3 import messaging, oauth
 from linebot.v3.messaging.exceptions import ApiException
 
 from linesim.model.endpoints import ENDPOINTS
-from tests.conftest import missing
 from tests.line_openapi import check_answer, operations
 from tests.linesim.http.test_menus import MENU, WRITTEN, png, upload
 from tests.linesim.http.test_messaging import COUPON
@@ -49,11 +49,8 @@ def test_each_operation_is_there_or_among_six_that_are_refused():
 
 def operation(method, path):
     """LINE's template for a path; the one with the most literal text."""
-    fitting = [
-        one
-        for one in ALL
-        if one[0] == method and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", one[1]), path)
-    ]
+    forms = {one: re.sub(r"\{\w+\}", "[^/]+", one[1]) for one in ALL if one[0] == method}
+    fitting = [one for one, form in forms.items() if re.fullmatch(form, path)]
     return min(fitting, key=lambda one: one[1].count("{"), default=None)
 
 
@@ -152,8 +149,8 @@ def steps(known):
             yield module, client, name, given
 
 
-@pytest.fixture
-def known(sim, line, taro):
+@contextmanager
+def every_operation(sim, line, taro):
     known = arguments(sim, line, taro)
     begun = sim.platform.calls.count
     yield known
@@ -164,65 +161,69 @@ def known(sim, line, taro):
     assert {done[one] for one in REFUSED} == {403, 404}
 
 
-def test_python(sim, known):
-    for module, client, name, given in steps(known):
-        configuration = module.Configuration(host=sim.url, access_token=sim.token)
-        with module.ApiClient(configuration) as api:
-            for each, value in given.items():
-                if each.endswith("_request"):
-                    model = getattr(module, "".join(map(str.capitalize, each.split("_"))))
-                    given[each] = model.from_dict(value)
-            headers = {"_headers": {"Content-Type": "image/png"}} if "body" in given else {}
-            try:
-                getattr(client(api), name)(**given, **headers)
-            except ApiException:
-                continue
-            finally:
-                api.rest_client.pool_manager.clear()
-            answer, call = api.last_response, sim.platform.calls.since()[-1]
-            if "json" in answer.getheader("content-type") and answer.data:
-                path = operation(call.method, call.path)
-                told = answer.status, json.loads(answer.data)
-                check_answer(*path, *told, file=ALL[path])
+def test_python(sim, line, taro):
+    with every_operation(sim, line, taro) as known:
+        for module, client, name, given in steps(known):
+            call_by_python(sim, module, client, name, given)
 
 
-def told(sim, known):
-    """The same for a program: arguments by place, by the method's name in small letters."""
+def call_by_python(sim, module, client, name, given):
+    """Its answer is of the form that LINE describes."""
+    for each, value in given.items():
+        if each.endswith("_request"):
+            model = getattr(module, "".join(map(str.capitalize, each.split("_"))))
+            given[each] = model.from_dict(value)
+    headers = {"_headers": {"Content-Type": "image/png"}} if "body" in given else {}
+    configuration = module.Configuration(host=sim.url, access_token=sim.token)
+    with module.ApiClient(configuration) as api:
+        try:
+            getattr(client(api), name)(**given, **headers)
+        except ApiException:
+            return
+        finally:
+            api.rest_client.pool_manager.clear()
+    call, answer = sim.platform.calls.since()[-1], api.last_response
+    if answer.data and "json" in answer.getheader("content-type"):
+        path = operation(call.method, call.path)
+        check_answer(*path, answer.status, json.loads(answer.data), file=ALL[path])
+
+
+PROGRAMS = {
+    "every_operation.mjs": (
+        "npm install --no-audit --no-fund --ignore-scripts @line/bot-sdk@11",
+        "node every_operation.mjs",
+    ),
+    "every_operation.go": (
+        "go mod init every",
+        "go get github.com/line/line-bot-sdk-go/v8@latest",
+        "go run .",
+    ),
+}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program(sim, line, taro, tmp_path, program):
+    """Skipped where its language, or the registry that has its SDK, is not there."""
+    shutil.copy(HERE / program, tmp_path)
+    *installs, run = (command.split() for command in PROGRAMS[program])
+    for command in installs:
+        if not shutil.which(command[0]) or subprocess.run(command, cwd=tmp_path).returncode:
+            pytest.skip(f"no {command[0]}, or nothing to install from")
+    with every_operation(sim, line, taro) as known:
+        told = json.dumps({"url": sim.url, "token": sim.token, "steps": by_place(known)})
+        done = subprocess.run(run, cwd=tmp_path, input=told, text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+
+
+def by_place(known):
+    """The arguments of each method, by its name in small letters."""
 
     def plain(value):
         return {"png": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
 
-    steps_told = {
+    return {
         name.replace("_", ""): [plain(value) for value in given.values()]
         for _, _, name, given in steps(known)
     }
-    return json.dumps({"url": sim.url, "token": sim.token, "steps": steps_told})
-
-
-def run(command, folder, words):
-    done = subprocess.run(command, cwd=folder, input=words, text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.long
-def test_node(sim, known, tmp_path):
-    if shutil.which("npm") is None:
-        missing("no npm on this machine")
-    install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "@line/bot-sdk@11"]
-    if subprocess.run(install, cwd=tmp_path, capture_output=True).returncode != 0:
-        pytest.skip("the npm registry is not there")
-    shutil.copy(HERE / "every_operation.mjs", tmp_path)
-    run(["node", "every_operation.mjs"], tmp_path, told(sim, known))
-
-
-@pytest.mark.long
-def test_go(sim, known, tmp_path):
-    """Its package comes by `go get`, where that is possible."""
-    if shutil.which("go") is None:
-        pytest.skip("no go on this machine")
-    shutil.copy(HERE / "every_operation.go", tmp_path)
-    sdk = "github.com/line/line-bot-sdk-go/v8@latest"
-    for install in (["go", "mod", "init", "every"], ["go", "get", sdk]):
-        if subprocess.run(install, cwd=tmp_path, capture_output=True).returncode != 0:
-            pytest.skip("the Go module proxy is not there")
-    run(["go", "run", "."], tmp_path, told(sim, known))
