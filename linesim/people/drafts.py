@@ -118,12 +118,11 @@ class Drafts:
         """Sees a video of the bot to its end, by the `trackingId` that it has in the 1:1 chat."""
         with self._platform.watch.changing():
             author, _ = self._author(user, None)
-            sent = self._platform.chats.of(author.user_id)
-            videos = (each.message for each in sent if each.speaker == "bot")
-            if not any(each.get("trackingId") == tracking for each in videos):
+            shown = self._platform.chats.of(author.user_id)
+            if not any(each.message.get("trackingId") == tracking for each in shown):
                 raise UnknownChat(f"no video with the tracking id {tracking} in this chat")
-            details = {"trackingId": tracking}
-            event = self._event("videoPlayComplete", author, None, videoPlayComplete=details)
+            details = {"videoPlayComplete": {"trackingId": tracking}}
+            event = self._event("videoPlayComplete", author, None, **details)
             return self._noted(event, author.user_id)
 
     def beacon(
@@ -141,22 +140,21 @@ class Drafts:
             return self._noted(self._event("beacon", author, None, beacon=details), author.user_id)
 
     def account_link(self, user: Who, token: str, nonce: str) -> Event:
-        """Opens LINE's account link page with a link token and the bot's nonce.
+        """Opens LINE's page for account linking with a link token and the bot's nonce.
 
-        It fails for a user to whom the token was not issued; LINE then names no user. A token that
-        is used or expired makes no event.
+        Linking fails for a user to whom the token was not issued; the event then names no user.
         """
         with self._platform.watch.changing():
             author, now = self._user(user), self._platform.clock.time()
             known = self._platform.link_tokens.pop(token, None)
-            if known is None or now >= known.until or not 10 <= len(nonce) <= 255:
-                raise NotPossible(
-                    "LINE shows an error: the link token is used, expired or unknown, or the "
-                    "nonce is not 10 to 255 characters long"
-                )
+            if known is None or now >= known.until:
+                raise NotPossible("the link token is used, expired or unknown")
+            if not 10 <= len(nonce) <= 255:
+                raise NotPossible("a nonce has 10 to 255 characters")
             result = "ok" if known.user_id == author.user_id else "failed"
-            link = {"result": result, "nonce": nonce}
-            event = self._event("accountLink", author, None, link=link)
+            event = self._event(
+                "accountLink", author, None, link={"result": result, "nonce": nonce}
+            )
             if result == "ok":
                 return self._noted(event, author.user_id)
             del event["source"], event["replyToken"]

@@ -102,7 +102,7 @@ def test_a_video_is_prepared_first(sim, blob, taro, clock):
 
 # LINE's answers to a bot without a membership plan and without notification messages.
 NOT_HERE = {
-    **dict.fromkeys(("membership_subscription", "memberships", "membership_users"), 404),
+    **dict.fromkeys(("membership", "memberships", "membership_users"), 404),
     **dict.fromkeys(("pnp_push", "sent_pnp"), 403),
 }
 COUPON = {
@@ -148,8 +148,8 @@ class TestEveryAnswerIsLines:
             "loading": {"chatId": taro.user_id},
             "set_webhook": {"endpoint": sim.webhook_url},
             "test_webhook": {},
-            "mark_as_read": {"markAsReadToken": said.events[0]["message"]["markAsReadToken"]},
-            "mark_all_as_read": {"chat": {"userId": taro.user_id}},
+            "mark_read": {"markAsReadToken": said.events[0]["message"]["markAsReadToken"]},
+            "mark_all_read": {"chat": {"userId": taro.user_id}},
             "create_coupon": COUPON | {"endTimestamp": int(sim.platform.clock.time()) + 60},
             "close_coupon": {},
         }
