@@ -7,9 +7,15 @@ import pytest
 import requests
 from linebot.v3.messaging import (
     ApiClient,
+    BroadcastRequest,
+    ChatReference,
     Configuration,
+    CouponCreateRequest,
+    MarkMessagesAsReadByTokenRequest,
+    MarkMessagesAsReadRequest,
     MessagingApi,
     MessagingApiBlob,
+    NarrowcastRequest,
     PushMessageRequest,
     ShowLoadingAnimationRequest,
     TextMessage,
@@ -98,6 +104,37 @@ def test_a_video_is_prepared_first(sim, blob, taro, clock):
     assert status(message_id).status == "succeeded"
     assert bytes(blob.get_message_content(message_id)) == sample("video").data
     assert bytes(blob.get_message_content_preview(message_id)) == sample("image").data
+
+
+def test_each_messaging_operation(sim, api, taro):
+    group, room = sim.add_group("皆", [taro]), sim.add_group("皆", [taro], kind="room")
+    said, chat = sim.say(taro, "やあ"), ChatReference(userId=taro.user_id)
+    api.broadcast(BroadcastRequest(messages=text()))
+    sent = api.narrowcast_with_http_info(NarrowcastRequest(messages=text()))
+    request_id = sent.headers["x-line-request-id"]
+    assert api.get_narrowcast_progress(request_id).phase == "waiting"
+    for way in ("reply", "push", "multicast", "broadcast"):
+        count = getattr(api, f"get_number_of_sent_{way}_messages")
+        assert count("20261231").success == 0
+    assert api.get_aggregation_unit_usage().num_of_custom_aggregation_units == 0
+    assert api.get_aggregation_unit_name_list(limit="1").custom_aggregation_units == []
+    assert api.get_followers(limit=10).user_ids == [taro.user_id]
+    assert api.get_group_members_ids(group.chat_id).member_ids == [taro.user_id]
+    assert api.get_room_members_ids(room.chat_id).member_ids == [taro.user_id]
+    assert len(api.issue_link_token(taro.user_id).link_token) == 32
+    token = said.events[0]["message"]["markAsReadToken"]
+    api.mark_messages_as_read_by_token(MarkMessagesAsReadByTokenRequest(markAsReadToken=token))
+    api.mark_messages_as_read(MarkMessagesAsReadRequest(chat=chat))
+    made = api.create_coupon(CouponCreateRequest.from_dict(COUPON | {"endTimestamp": 1 << 31}))
+    api.close_coupon(made.coupon_id)
+    assert api.get_coupon_detail(made.coupon_id).status == "CLOSED"
+    assert [one.title for one in api.list_coupon(status=["RUNNING", "CLOSED"]).items] == [
+        "百円引き"
+    ]
+    for leave, chat_id in ((api.leave_group, group.chat_id), (api.leave_room, room.chat_id)):
+        leave(chat_id)
+    assert not group.present
+    assert not room.present
 
 
 # LINE's answers to a bot without a membership plan and without notification messages.
