@@ -108,22 +108,17 @@ class Drafts:
     def postback(
         self, user: Who, data: str, *, chat: Where = None, params: dict[str, str] | None = None
     ) -> Event:
-        with self._platform.watch.changing():
-            author, group = self._author(user, chat)
-            details = {"data": data, **({"params": params} if params else {})}
-            event = self._event("postback", author, group, postback=details)
-            return self._noted(event, author.user_id)
+        details = {"data": data, **({"params": params} if params else {})}
+        return self._noticed("postback", user, chat, postback=details)
 
     def video_play_complete(self, user: Who, tracking: str) -> Event:
         """Sees a video of the bot to its end, by the `trackingId` that it has in the 1:1 chat."""
         with self._platform.watch.changing():
-            author, _ = self._author(user, None)
-            shown = self._platform.chats.of(author.user_id)
+            shown = self._platform.chats.of(self._user(user).user_id)
             if not any(each.message.get("trackingId") == tracking for each in shown):
                 raise UnknownChat(f"no video with the tracking id {tracking} in this chat")
             details = {"videoPlayComplete": {"trackingId": tracking}}
-            event = self._event("videoPlayComplete", author, None, **details)
-            return self._noted(event, author.user_id)
+            return self._noticed("videoPlayComplete", user, None, **details)
 
     def beacon(
         self,
@@ -134,10 +129,8 @@ class Drafts:
         dm: str | None = None,
     ) -> Event:
         """Comes near a LINE Beacon, taps its banner, or stays there; `dm` is its device message."""
-        with self._platform.watch.changing():
-            author, _ = self._author(user, None)
-            details = {"hwid": hwid, "type": beacon, **({"dm": dm} if dm else {})}
-            return self._noted(self._event("beacon", author, None, beacon=details), author.user_id)
+        details = {"hwid": hwid, "type": beacon, **({"dm": dm} if dm else {})}
+        return self._noticed("beacon", user, None, beacon=details)
 
     def account_link(self, user: Who, token: str, nonce: str) -> Event:
         """Opens LINE's page for account linking with a link token and the bot's nonce.
@@ -151,12 +144,11 @@ class Drafts:
                 raise NotPossible("the link token is used, expired or unknown")
             if not 10 <= len(nonce) <= 255:
                 raise NotPossible("a nonce has 10 to 255 characters")
-            result = "ok" if known.user_id == author.user_id else "failed"
-            event = self._event(
-                "accountLink", author, None, link={"result": result, "nonce": nonce}
-            )
-            if result == "ok":
-                return self._noted(event, author.user_id)
+            is_right = known.user_id == author.user_id
+            link = {"result": "ok" if is_right else "failed", "nonce": nonce}
+            if is_right:
+                return self._noticed("accountLink", user, None, link=link)
+            event = self._event("accountLink", author, None, link=link)
             del event["source"], event["replyToken"]
             return event
 
@@ -220,6 +212,12 @@ class Drafts:
                 author.wrote_at = self._platform.clock.time()
             shown = {name: value for name, value in content.items() if name not in HIDDEN}
             return self._noted(event, author.user_id, shown)
+
+    def _noticed(self, kind: str, user: Who, chat: Where, **details: Any) -> Event:
+        """An event that is no message."""
+        with self._platform.watch.changing():
+            author, group = self._author(user, chat)
+            return self._noted(self._event(kind, author, group, **details), author.user_id)
 
     def _event(self, kind: str, user: User | None, group: Group | None, **details: Any) -> Event:
         now = self._platform.clock.time()
