@@ -3,53 +3,54 @@
 Callers hold the simulator's lock.
 """
 
+import math
+
 from linesim.http.answers import Answer, json_answer
 from linesim.http.reading import in_chat
 from linesim.model import errors, ids
 from linesim.model.calls import Call
+from linesim.model.errors import LineError
 from linesim.model.platform import Platform
 from linesim.model.tokens import LinkToken
 from linesim.people.drafts import Drafts
 
 LINK_TOKEN_SECONDS = 10 * 60
+NOT_ITS_TOKEN = (
+    "Invalid markAsReadToken. Tokens must be used by the bot that received them via Webhook."
+)
 
 
-def mark_as_read(platform: Platform, call: Call) -> Answer:
+def mark_read(platform: Platform, call: Call) -> Answer:
     """All messages of the chat up to the token's."""
     bubble = platform.chats.of_read_token(call.body["markAsReadToken"])
     if bubble is None:
-        raise errors.invalid_read_token()
-    call.chat_id = bubble.chat_id
-    _read(platform, bubble.chat_id, up_to=bubble.number)
-    return json_answer({})
+        raise LineError(400, NOT_ITS_TOKEN)
+    return _mark(platform, call, bubble.chat_id, bubble.number)
 
 
-def mark_all_as_read(platform: Platform, call: Call) -> Answer:
+def mark_all_read(platform: Platform, call: Call) -> Answer:
     """All messages of a user's 1:1 chat."""
-    call.chat_id = call.user_id = user_id = call.body["chat"]["userId"]
-    if user_id not in platform.world.users:
+    if (user_id := call.body["chat"]["userId"]) not in platform.world.users:
         raise errors.invalid_property("'chat.chatId'")
-    _read(platform, user_id)
-    return json_answer({})
+    return _mark(platform, call, user_id, math.inf)
 
 
-def _read(platform: Platform, chat_id: str, *, up_to: int | None = None) -> None:
+def _mark(platform: Platform, call: Call, chat_id: str, up_to: float) -> Answer:
+    call.chat_id = chat_id
     for bubble in platform.chats.of(chat_id):
-        is_in = up_to is None or bubble.number <= up_to
-        if is_in and bubble.speaker == "user" and not bubble.read:
+        if bubble.number <= up_to and bubble.speaker == "user" and not bubble.read:
             bubble.read = True
             platform.show(bubble)
+    return json_answer({})
 
 
 def link_token(platform: Platform, call: Call, user_id: str) -> Answer:
-    """For the page of account linking; it is used up by the act `accountLink`."""
+    """For the page of account linking; the act `accountLink` uses it up."""
     if user_id not in platform.world.users:
         raise errors.not_found()
-    now, tokens = platform.clock.time(), platform.link_tokens
-    for old in [one for one, known in tokens.items() if now >= known.until]:
-        del tokens[old]
     token = ids.link_token()
-    tokens[token] = LinkToken(user_id, now + LINK_TOKEN_SECONDS)
+    until = platform.clock.time() + LINK_TOKEN_SECONDS
+    platform.link_tokens[token] = LinkToken(user_id, until)
     return json_answer({"linkToken": token})
 
 

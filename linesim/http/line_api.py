@@ -21,10 +21,10 @@ from linesim.http import (
     coupons,
     menus,
     narrowcasts,
+    numbers,
     oauth,
     reading,
     sending,
-    statistics,
     webhook_settings,
 )
 from linesim.http.answers import Answer, Body, NoAnswer, faulty, refusal
@@ -49,17 +49,9 @@ log = logging.getLogger(__name__)
 
 
 def _not_here(refused: Callable[[], LineError]) -> Act:
-    """The answer of an operation that linesim does not have."""
-
     def act(platform: Platform, call: Call, **ids: str) -> Answer:
-        error = refused()
-        log.warning(
-            "linesim does not have this operation endpoint=%s path=%s status=%d",
-            call.endpoint,
-            call.path,
-            error.status,
-        )
-        raise error
+        log.warning("linesim does not have this operation: %s %s", call.method, call.path)
+        raise refused()
 
     return act
 
@@ -69,25 +61,25 @@ ACTS: dict[str, Act] = {
     "narrowcast": narrowcasts.narrowcast,
     "narrowcast_progress": narrowcasts.progress,
     "broadcast": sending.broadcast,
-    **{f"sent_{way}": statistics.sent for way in ("reply", "push", "multicast", "broadcast")},
-    "unit_usage": statistics.unit_usage,
-    "unit_names": statistics.unit_names,
-    "insight_deliveries": statistics.deliveries,
-    "insight_followers": statistics.followers,
+    **{f"sent_{way}": numbers.sent for way in ("reply", "push", "multicast", "broadcast")},
+    "unit_usage": numbers.unit_usage,
+    "unit_names": numbers.unit_names,
+    "insight_deliveries": numbers.deliveries,
+    "insight_followers": numbers.followers,
     "followers": reading.followers,
     "group_members": reading.members,
     "room_members": reading.members,
     "link_token": chats.link_token,
-    "mark_as_read": chats.mark_as_read,
-    "mark_all_as_read": chats.mark_all_as_read,
+    "mark_read": chats.mark_read,
+    "mark_all_read": chats.mark_all_read,
     "coupons": coupons.listed,
     "create_coupon": coupons.create,
     "coupon": coupons.detail,
     "close_coupon": coupons.close,
     # A bot without a membership plan, and without LINE's notification messages.
-    "membership_subscription": _not_here(errors.not_found),
+    "membership": _not_here(errors.not_found),
     "memberships": _not_here(errors.not_found),
-    "membership_users": _not_here(errors.no_membership),
+    "membership_users": _not_here(errors.not_found),
     "pnp_push": _not_here(errors.no_access),
     "sent_pnp": _not_here(errors.no_access),
     "leave_group": chats.leave,

@@ -14,6 +14,7 @@ from linesim.http.answers import Answer, json_answer
 from linesim.http.sending import accept_counted
 from linesim.model import errors
 from linesim.model.calls import Call
+from linesim.model.errors import LineError
 from linesim.model.platform import Platform
 from linesim.model.sent import Narrowcast
 
@@ -22,9 +23,10 @@ Tree = dict[str, Any]
 LEAST_FRIENDS = 100
 LEAST_RECIPIENTS = 50
 DAY_SECONDS = 24 * 60 * 60
+KEPT_SECONDS = 14 * DAY_SECONDS
 OVER_LIMIT, TOO_FEW, PARTIAL = 1, 2, 5
 FAILURES = {
-    OVER_LIMIT: "The messages of this month do not suffice for the target reach",
+    OVER_LIMIT: "The messages left this month are fewer than the target reach",
     TOO_FEW: "There are not enough recipients",
     PARTIAL: "Only a part of the recipients could have been reached",
 }
@@ -32,21 +34,22 @@ FAILURES = {
 
 def narrowcast(platform: Platform, call: Call) -> Answer:
     """A delivery that fails as it starts is accepted nevertheless; the progress has its error."""
-    limit = call.body.get("limit") or {}
-    if limit.get("forbidPartialDelivery") and not limit.get("upToRemainingQuota"):
-        raise errors.partial_delivery()
-    reach, left = platform.world.friends(), platform.quota.left
-    chosen = _chosen(platform, call, reach)
+    limit, left = call.body.get("limit") or {}, platform.quota.left
+    is_whole, is_capped = limit.get("forbidPartialDelivery"), limit.get("upToRemainingQuota")
+    if is_whole and not is_capped:
+        told = "The option forbidPartialDelivery must be used with upToRemainingQuota."
+        raise LineError(400, told)
+    demographic = (call.body.get("filter") or {}).get("demographic")
+    reach = platform.world.friends()
+    chosen = _chosen(platform, reach, call.body.get("recipient"), demographic)
     most = min(len(reach), limit.get("max") or len(reach))
-    if limit.get("upToRemainingQuota"):
-        most = int(min(most, max(left, 0)))
-    has_attributes = bool((call.body.get("filter") or {}).get("demographic"))
+    most = int(max(min(most, left), 0)) if is_capped else most
     error = None
-    if not chosen or (has_attributes and len(chosen) < LEAST_RECIPIENTS):
+    if len(chosen) < (LEAST_RECIPIENTS if demographic else 1):
         error = TOO_FEW
     elif most > left:
         error = OVER_LIMIT
-    elif len(chosen) > most and limit.get("forbidPartialDelivery"):
+    elif len(chosen) > most and is_whole:
         error = PARTIAL
     to = [] if error else random.sample(chosen, min(len(chosen), most))
     accept_counted(platform, call, to, "narrowcast")
@@ -58,7 +61,7 @@ def narrowcast(platform: Platform, call: Call) -> Answer:
 def progress(platform: Platform, call: Call) -> Answer:
     if not (request_id := call.query.get("requestId")):
         raise errors.invalid_parameter("requestId")
-    if (known := platform.sent.narrowcast(request_id)) is None:
+    if (known := _find(platform, request_id)) is None:
         raise errors.not_found()
     phase = known.phase(platform.clock.time())
     told: Tree = {"phase": phase, "acceptedTime": _written(known.accepted_at)}
@@ -67,26 +70,30 @@ def progress(platform: Platform, call: Call) -> Answer:
         told |= {"successCount": reached, "failureCount": 0, "targetCount": len(known.to)}
     if phase in ("succeeded", "failed"):
         told["completedTime"] = _written(known.completed_at)
-    if phase == "failed" and known.error is not None:
+    if phase == "failed" and known.error:
         told |= {"errorCode": known.error, "failedDescription": FAILURES[known.error]}
     return json_answer(told)
 
 
-def _chosen(platform: Platform, call: Call, reach: list[str]) -> list[str]:
-    """The friends whom the recipients and the filter of the body select."""
-    recipient = call.body.get("recipient")
-    demographic = (call.body.get("filter") or {}).get("demographic")
+def _find(platform: Platform, request_id: str) -> Narrowcast | None:
+    """LINE knows a narrowcast for 14 days."""
+    known = platform.sent.narrowcasts.get(request_id)
+    return known if known and platform.clock.time() - known.accepted_at < KEPT_SECONDS else None
+
+
+def _chosen(
+    platform: Platform, reach: list[str], recipient: Tree | None, demographic: Tree | None
+) -> list[str]:
     groups = {id(each): _group(platform, each) for each in conditions(recipient)}
     if demographic and len(reach) < LEAST_FRIENDS:
-        raise errors.too_few_friends()
-    now = platform.clock.time()
+        raise LineError(403, "Your account does not have enough friends")
+    now, users = platform.clock.time(), platform.world.users
 
     def takes(user_id: str) -> bool:
-        has = _holds(recipient, lambda each: user_id in groups[id(each)]) if recipient else True
-        since = platform.world.users[user_id].followed_at
+        since = users[user_id].followed_at
         days = None if since is None else (now - since) / DAY_SECONDS
-        fits = _holds(demographic, lambda each: _fits(each, days)) if demographic else True
-        return bool(has and fits)
+        has = recipient is None or _holds(recipient, lambda each: user_id in groups[id(each)])
+        return bool(has and (not demographic or _holds(demographic, lambda one: _fits(one, days))))
 
     return [user_id for user_id in reach if takes(user_id)]
 
@@ -94,16 +101,16 @@ def _chosen(platform: Platform, call: Call, reach: list[str]) -> list[str]:
 def _group(platform: Platform, condition: Tree) -> set[str]:
     """The users of an audience or of an earlier narrowcast, which has to have succeeded."""
     if condition["type"] == "audience":
-        raise errors.invalid_audience(condition["audienceGroupId"])
-    known = platform.sent.narrowcast(condition["requestId"])
+        raise LineError(400, f"Invalid audience group id: {condition['audienceGroupId']}")
+    known = _find(platform, condition["requestId"])
     if known is None or known.phase(platform.clock.time()) != "succeeded":
-        raise errors.invalid_request_id(condition["requestId"])
+        raise LineError(400, f"Invalid request id: {condition['requestId']}")
     return set(known.to)
 
 
 def _holds(tree: Tree, test: Callable[[Tree], bool | None]) -> bool | None:
-    """None where it depends on what is unknown: of an unknown attribute, neither it nor its
-    contrary holds.
+    """None where it depends on what is unknown: of an unknown attribute, neither a condition nor
+    its contrary holds.
     """
     if tree["type"] != "operator":
         return test(tree)
@@ -120,12 +127,8 @@ def _holds(tree: Tree, test: Callable[[Tree], bool | None]) -> bool | None:
 def _fits(condition: Tree, days: float | None) -> bool | None:
     if condition["type"] != "subscriptionPeriod" or days is None:
         return None
-    least, most = (condition.get(name) for name in ("gte", "lt"))
-    return (not least or days >= _days(least)) and (not most or days < _days(most))
-
-
-def _days(name: str) -> int:
-    return int(name.removeprefix("day_"))
+    least, most = condition.get("gte") or "day_0", condition.get("lt") or "day_inf"
+    return float(least[4:]) <= days < float(most[4:])
 
 
 def _written(at: float) -> str:

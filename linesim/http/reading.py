@@ -4,14 +4,14 @@ Also the loading animation, which answers 202 and lasts until the bot's next mes
 the simulator's lock.
 """
 
-import base64
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from linemessages import Finding
 from linesim.http.answers import Answer, json_answer
-from linesim.model import errors
+from linesim.model import errors, ids
 from linesim.model.calls import Call
+from linesim.model.errors import LineError
 from linesim.model.media import Content, sample
 from linesim.model.platform import Platform
 from linesim.model.stream import Change
@@ -57,53 +57,34 @@ def size(platform: Platform, call: Call, **chat: str) -> Answer:
 
 
 def followers(platform: Platform, call: Call) -> Answer:
-    found, more = page(platform, call, platform.world.friends(), most=1_000, usual=300)
+    found, more = page(platform, call, platform.world.friends(), 1_000, usual=300)
     return json_answer({"userIds": found, **more})
 
 
 def members(platform: Platform, call: Call, **chat: str) -> Answer:
     """Also members who are not friends or have blocked the bot."""
-    found, more = page(platform, call, in_chat(platform, call, **chat).members, most=100)
+    found, more = page(platform, call, in_chat(platform, call, **chat).members, 100)
     return json_answer({"memberIds": found, **more})
 
 
 def page(
-    platform: Platform,
-    call: Call,
-    ids: Iterable[str],
-    *,
-    most: int,
-    usual: int | None = None,
-    newest_first: bool = False,
-) -> tuple[list[str], dict[str, str]]:
-    """The ids from `start` on, up to `limit`, in order of the ids; and `next`, if there are more.
-
-    `usual` is the limit of a call without one.
+    platform: Platform, call: Call, found: Sequence[str], most: int, *, usual: int | None = None
+) -> tuple[Sequence[str], dict[str, str]]:
+    """The ids from `start` on, up to `limit`, and `next` if there are more; `usual` is the limit of
+    a call without one. A continuation token is valid for 24 hours.
     """
-    limit = call.query.get("limit", str(usual or most))
+    now, limit = platform.clock.time(), call.query.get("limit", str(usual or most))
     if not limit.isdecimal() or not 1 <= int(limit) <= most:
         raise errors.invalid_parameter("limit")
-    now, left = platform.clock.time(), sorted(ids, reverse=newest_first)
     if start := call.query.get("start"):
-        last = _last_of(start, now)
-        left = [one for one in left if (one < last if newest_first else one > last)]
-    found = left[: int(limit)]
-    if len(found) == len(left):
+        until, found = platform.pages.get(start, (0.0, ()))
+        if now >= until:
+            raise LineError(400, "Invalid start param")
+    if not (left := found[int(limit) :]):
         return found, {}
-    token = base64.urlsafe_b64encode(f"{now:.0f} {found[-1]}".encode())
-    return found, {"next": token.decode("ascii")}
-
-
-def _last_of(start: str, now: float) -> str:
-    """The last id before this continuation token, which is valid for 24 hours."""
-    try:
-        given, last = base64.urlsafe_b64decode(start).decode().split(" ", 1)
-        is_valid = now - int(given) < TOKEN_SECONDS
-    except ValueError:
-        is_valid = False
-    if not is_valid:
-        raise errors.invalid_start()
-    return last
+    token = ids.page_token()
+    platform.pages[token] = now + TOKEN_SECONDS, left
+    return found[: int(limit)], {"next": token}
 
 
 def in_chat(platform: Platform, call: Call, *, group_id: str = "", room_id: str = "") -> Group:

@@ -60,25 +60,13 @@ OF_CHANNEL_TOKENS = tuple(
 )
 
 HOURLY = Rate(60, 3_600)
-COUPONS = Rate(200)
+FEWER = Rate(200)
 MESSAGING = (
-    Endpoint(
-        "narrowcast",
-        "POST",
-        "/v2/bot/message/narrowcast",
-        HOURLY,
-        schema="NarrowcastRequest",
-        takes_retry_key=True,
+    *(
+        Endpoint(way, "POST", f"/v2/bot/message/{way}", HOURLY, f"{way.title()}Request", True)
+        for way in ("narrowcast", "broadcast")
     ),
     Endpoint("narrowcast_progress", "GET", "/v2/bot/message/progress/narrowcast"),
-    Endpoint(
-        "broadcast",
-        "POST",
-        "/v2/bot/message/broadcast",
-        HOURLY,
-        schema="BroadcastRequest",
-        takes_retry_key=True,
-    ),
     *(
         Endpoint(f"sent_{way}", "GET", f"/v2/bot/message/delivery/{way}")
         for way in ("reply", "push", "multicast", "broadcast", "pnp")
@@ -92,28 +80,20 @@ MESSAGING = (
     Endpoint("room_members", "GET", "/v2/bot/room/{room_id}/members/ids"),
     Endpoint("link_token", "POST", "/v2/bot/user/{user_id}/linkToken", body_is_optional=True),
     Endpoint(
-        "mark_as_read",
-        "POST",
-        "/v2/bot/chat/markAsRead",
-        schema="MarkMessagesAsReadByTokenRequest",
+        "mark_read", "POST", "/v2/bot/chat/markAsRead", MOST, "MarkMessagesAsReadByTokenRequest"
     ),
     Endpoint(
-        "mark_all_as_read",
-        "POST",
-        "/v2/bot/message/markAsRead",
-        schema="MarkMessagesAsReadRequest",
+        "mark_all_read", "POST", "/v2/bot/message/markAsRead", MOST, "MarkMessagesAsReadRequest"
     ),
-    Endpoint("coupons", "GET", "/v2/bot/coupon", COUPONS),
-    Endpoint("create_coupon", "POST", "/v2/bot/coupon", COUPONS, schema="CouponCreateRequest"),
-    Endpoint("coupon", "GET", "/v2/bot/coupon/{coupon_id}", COUPONS),
+    Endpoint("create_coupon", "POST", "/v2/bot/coupon", FEWER, "CouponCreateRequest"),
+    Endpoint("coupons", "GET", "/v2/bot/coupon", FEWER),
+    Endpoint("coupon", "GET", "/v2/bot/coupon/{coupon_id}", FEWER),
     Endpoint(
-        "close_coupon", "PUT", "/v2/bot/coupon/{coupon_id}/close", COUPONS, body_is_optional=True
+        "close_coupon", "PUT", "/v2/bot/coupon/{coupon_id}/close", FEWER, body_is_optional=True
     ),
-    Endpoint(
-        "membership_subscription", "GET", "/v2/bot/membership/subscription/{user_id}", Rate(200)
-    ),
-    Endpoint("memberships", "GET", "/v2/bot/membership/list", Rate(200)),
-    Endpoint("membership_users", "GET", "/v2/bot/membership/{membership_id}/users/ids", Rate(200)),
+    Endpoint("membership", "GET", "/v2/bot/membership/subscription/{user_id}", FEWER),
+    Endpoint("memberships", "GET", "/v2/bot/membership/list", FEWER),
+    Endpoint("membership_users", "GET", "/v2/bot/membership/{membership_id}/users/ids", FEWER),
     Endpoint("pnp_push", "POST", "/bot/pnp/push"),
     Endpoint("leave_group", "POST", "/v2/bot/group/{group_id}/leave", body_is_optional=True),
     Endpoint("leave_room", "POST", "/v2/bot/room/{room_id}/leave", body_is_optional=True),

@@ -97,36 +97,10 @@ def not_authenticated(reason: str) -> LineError:
     )
 
 
-def invalid_audience(audience: int) -> LineError:
-    return LineError(400, f"Invalid audience group id: {audience}")
-
-
-def invalid_request_id(request_id: str) -> LineError:
-    """Of a narrowcast to whose recipients another one is to go."""
-    return LineError(400, f"Invalid request id: {request_id}")
-
-
-invalid_start = partial(LineError, 400, "Invalid start param")
-"""A continuation token that LINE did not give, or gave more than 24 hours ago."""
-invalid_read_token = partial(
-    LineError,
-    400,
-    "Invalid markAsReadToken. Tokens must be used by the bot that received them via Webhook.",
-)
-partial_delivery = partial(
-    LineError, 400, "The option forbidPartialDelivery must be used with upToRemainingQuota."
-)
-date_required = partial(LineError, 400, "date is required")
-bad_request = partial(LineError, 400, "Bad Request")
-too_few_friends = partial(LineError, 403, "Your account does not have enough friends")
 no_access = partial(LineError, 403, "Access to this API is not available for your account")
 not_found = partial(LineError, 404, "Not found")
 no_webhook_endpoint = partial(LineError, 404, "Webhook endpoint not found")
 invalid_webhook_endpoint = partial(LineError, 400, "Invalid webhook endpoint URL")
-too_many_channel_tokens = partial(
-    LineError, 400, "The maximum number of access tokens has already been issued"
-)
-no_membership = partial(LineError, 404, "Membership ID is not found")
 retry_key_not_supported = partial(LineError, 400, "The retry key is not supported by this API")
 retry_key_malformed = partial(LineError, 400, "The retry key must be a UUID in hexadecimal format")
 retry_key_changed = partial(LineError, 400, "The retry key was used for another request")

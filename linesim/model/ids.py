@@ -19,7 +19,7 @@ room_id = partial(_chat_id, "R")
 reply_token = partial(secrets.token_hex, 16)
 quote_token = partial(secrets.token_urlsafe, 48)
 read_token = partial(secrets.token_urlsafe, 32)
-link_token = partial(secrets.token_urlsafe, 24)
+link_token = page_token = partial(secrets.token_urlsafe, 24)
 
 
 def request_id() -> str:

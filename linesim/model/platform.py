@@ -6,7 +6,7 @@ Also that lock, with waits for a condition of the protected state.
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Condition, RLock
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from linesim.model.faults import Rules
 from linesim.model.media import Contents
 from linesim.model.menus import Menus
 from linesim.model.options import Options
+from linesim.model.recent import Recent
 from linesim.model.sent import Sent
 from linesim.model.stream import Change, Stream
 from linesim.model.tokens import ChannelTokens, LinkToken, ReplyTokens, RetryKeys
@@ -93,7 +94,8 @@ class Platform:
         self.quota = Quota(options.quota, self.clock)
         self.sent = Sent(self.clock)
         self.coupons: dict[str, dict[str, Any]] = {}
-        self.link_tokens: dict[str, LinkToken] = {}
+        self.pages: Recent[str, tuple[float, Sequence[str]]] = Recent(10_000)
+        self.link_tokens: Recent[str, LinkToken] = Recent(10_000)
         self.rules = Rules()
         self.calls = Calls(options.most_calls)
         self.deliveries: deque[Delivery] = deque(maxlen=options.most_deliveries)

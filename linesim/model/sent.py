@@ -3,10 +3,9 @@
 Days and months are Japan's. Callers hold the simulator's lock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
 
 from linesim.model.clock import Clock
 from linesim.model.endpoints import JAPAN
@@ -15,7 +14,6 @@ from linesim.model.recent import Recent
 MOST_UNITS = 1_000
 WAITING_SECONDS = 1.0
 SENDING_SECONDS = 1.0
-FOLLOWED_SECONDS = 14 * 24 * 60 * 60
 
 
 def day_of(at: float) -> str:
@@ -34,18 +32,16 @@ class Narrowcast:
     to: tuple[str, ...]
     error: int | None = None
 
-    def phase(self, now: float) -> Literal["waiting", "sending", "succeeded", "failed"]:
-        age = now - self.accepted_at
-        if age < WAITING_SECONDS:
-            return "waiting"
-        if self.error is not None:
-            return "failed"
-        return "sending" if age < WAITING_SECONDS + SENDING_SECONDS else "succeeded"
-
     @property
     def completed_at(self) -> float:
-        spent = WAITING_SECONDS + (SENDING_SECONDS if self.error is None else 0.0)
-        return self.accepted_at + spent
+        return self.accepted_at + WAITING_SECONDS + (0 if self.error else SENDING_SECONDS)
+
+    def phase(self, now: float) -> str:
+        if now < self.accepted_at + WAITING_SECONDS:
+            return "waiting"
+        if now < self.completed_at:
+            return "sending"
+        return "failed" if self.error else "succeeded"
 
 
 class Sent:
@@ -61,16 +57,16 @@ class Sent:
     def today(self) -> str:
         return day_of(self._clock.time())
 
+    def of(self, day: str) -> Mapping[str, int]:
+        return self.days.get(day, {})
+
+    @property
+    def units_of_month(self) -> list[str]:
+        return self.units.setdefault(self.today[:6], [])
+
     def count(self, way: str, people: int, units: Sequence[str]) -> None:
         """A month has 1,000 units at most; a message with one more is sent without it."""
-        ways = self.days.setdefault(self.today, {})
+        ways, names = self.days.setdefault(self.today, {}), self.units_of_month
         ways[way] = ways.get(way, 0) + people
-        names = self.units.setdefault(self.today[:6], [])
-        new = [one for one in dict.fromkeys(units) if one not in names]
+        new = [one for one in units if one not in names]
         names += new[: MOST_UNITS - len(names)]
-
-    def narrowcast(self, request_id: str) -> Narrowcast | None:
-        """LINE knows a narrowcast for 14 days."""
-        known = self.narrowcasts.get(request_id)
-        is_kept = known and self._clock.time() - known.accepted_at < FOLLOWED_SECONDS
-        return known if is_kept else None

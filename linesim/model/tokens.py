@@ -82,7 +82,8 @@ class ChannelTokens:
         valid, now = self.valid(kind), self._clock.time()
         if len(valid) >= MOST_CHANNEL_TOKENS:
             if kind == "v2.1":
-                raise errors.too_many_channel_tokens()
+                told = "The maximum number of access tokens has already been issued"
+                raise errors.LineError(400, told)
             valid[0].until = now
         if len(self.tokens) >= MOST_KEPT:
             self.tokens = {name: each for name, each in self.tokens.items() if each.until > now}

@@ -108,23 +108,17 @@ class Drafts:
     def postback(
         self, user: Who, data: str, *, chat: Where = None, params: dict[str, str] | None = None
     ) -> Event:
-        with self._platform.watch.changing():
-            author, group = self._author(user, chat)
-            details = {"data": data, **({"params": params} if params else {})}
-            event = self._event("postback", author, group, postback=details)
-            return self._noted(event, author.user_id)
+        details = {"data": data, **({"params": params} if params else {})}
+        return self._noticed("postback", user, chat, postback=details)
 
     def video_play_complete(self, user: Who, tracking: str) -> Event:
         """Sees a video of the bot to its end, by the `trackingId` that it has in the 1:1 chat."""
         with self._platform.watch.changing():
-            author, _ = self._author(user, None)
-            sent = self._platform.chats.of(author.user_id)
-            videos = (each.message for each in sent if each.speaker == "bot")
-            if not any(each.get("trackingId") == tracking for each in videos):
+            shown = self._platform.chats.of(self._user(user).user_id)
+            if not any(each.message.get("trackingId") == tracking for each in shown):
                 raise UnknownChat(f"no video with the tracking id {tracking} in this chat")
-            details = {"trackingId": tracking}
-            event = self._event("videoPlayComplete", author, None, videoPlayComplete=details)
-            return self._noted(event, author.user_id)
+            details = {"videoPlayComplete": {"trackingId": tracking}}
+            return self._noticed("videoPlayComplete", user, None, **details)
 
     def beacon(
         self,
@@ -135,30 +129,26 @@ class Drafts:
         dm: str | None = None,
     ) -> Event:
         """Comes near a LINE Beacon, taps its banner, or stays there; `dm` is its device message."""
-        with self._platform.watch.changing():
-            author, _ = self._author(user, None)
-            details = {"hwid": hwid, "type": beacon, **({"dm": dm} if dm else {})}
-            return self._noted(self._event("beacon", author, None, beacon=details), author.user_id)
+        details = {"hwid": hwid, "type": beacon, **({"dm": dm} if dm else {})}
+        return self._noticed("beacon", user, None, beacon=details)
 
     def account_link(self, user: Who, token: str, nonce: str) -> Event:
-        """Opens LINE's account link page with a link token and the bot's nonce.
+        """Opens LINE's page for account linking with a link token and the bot's nonce.
 
-        It fails for a user to whom the token was not issued; LINE then names no user. A token that
-        is used or expired makes no event.
+        Linking fails for a user to whom the token was not issued; the event then names no user.
         """
         with self._platform.watch.changing():
             author, now = self._user(user), self._platform.clock.time()
             known = self._platform.link_tokens.pop(token, None)
-            if known is None or now >= known.until or not 10 <= len(nonce) <= 255:
-                raise NotPossible(
-                    "LINE shows an error: the link token is used, expired or unknown, or the "
-                    "nonce is not 10 to 255 characters long"
-                )
-            result = "ok" if known.user_id == author.user_id else "failed"
-            link = {"result": result, "nonce": nonce}
+            if known is None or now >= known.until:
+                raise NotPossible("the link token is used, expired or unknown")
+            if not 10 <= len(nonce) <= 255:
+                raise NotPossible("a nonce has 10 to 255 characters")
+            is_right = known.user_id == author.user_id
+            link = {"result": "ok" if is_right else "failed", "nonce": nonce}
+            if is_right:
+                return self._noticed("accountLink", user, None, link=link)
             event = self._event("accountLink", author, None, link=link)
-            if result == "ok":
-                return self._noted(event, author.user_id)
             del event["source"], event["replyToken"]
             return event
 
@@ -222,6 +212,12 @@ class Drafts:
                 author.wrote_at = self._platform.clock.time()
             shown = {name: value for name, value in content.items() if name not in HIDDEN}
             return self._noted(event, author.user_id, shown)
+
+    def _noticed(self, kind: str, user: Who, chat: Where, **details: Any) -> Event:
+        """An event that is no message."""
+        with self._platform.watch.changing():
+            author, group = self._author(user, chat)
+            return self._noted(self._event(kind, author, group, **details), author.user_id)
 
     def _event(self, kind: str, user: User | None, group: Group | None, **details: Any) -> Event:
         now = self._platform.clock.time()

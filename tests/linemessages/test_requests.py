@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from linemessages import check_request
-from tests.linemessages.table import ABSENT, TEXT, URL, Message, Rule, changed, each, named, rule
+from tests.linemessages.table import ABSENT, TEXT, Message, Rule, changed, each, named, rule
 
 MALE: Message = {"type": "gender", "oneOf": ["male"]}
 TEN = [MALE] * 10
@@ -28,22 +28,21 @@ COUPON: Message = {
     "visibility": "UNLISTED",
     "maxUseCountPerTicket": 1,
 }
-WHO, OR, FIRST = "recipient", "filter.demographic.or", "filter.demographic.or[0]"
-PRICE = "reward.priceInfo"
-PUSH: Message = {"to": "U1", "messages": [TEXT], "customAggregationUnits": ["promotion_a"]}
+WHO, OR, PRICE = "recipient", "filter.demographic.or", "reward.priceInfo"
 
 RULES: tuple[tuple[str, Rule], ...] = (
     (
         "NarrowcastRequest",
         rule(
-            "narrowcast-recipient: audiences and requests, ten at most, by operators",
+            "narrowcast-recipient: ten audiences and requests at most, by operators; a limit",
             NARROWCAST,
             (
-                (f"{WHO}.and", [], f"{WHO}.and"),
+                (f"{WHO}.and", []),
                 (f"{WHO}.not", AGAIN, WHO),
                 (f"{WHO}.and[0]", {"type": "redelivery"}, f"{WHO}.and[0].requestId"),
                 (f"{WHO}.and", [AGAIN] * 11, WHO),
-                (WHO, {"type": "operator"}, WHO),
+                (WHO, {"type": "operator"}),
+                ("limit.max", 0),
             ),
             ((f"{WHO}.and", [{"type": "operator", "not": AGAIN}] * 10), (WHO, AGAIN)),
         ),
@@ -51,37 +50,26 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (
         "NarrowcastRequest",
         rule(
-            "narrowcast-demographic-filter: attributes, ten at most, by operators",
+            "narrowcast-demographic-filter: ten attributes at most, by operators; ranges rise",
             NARROWCAST,
             (
                 (OR, [{"type": "operator", "and": TEN}, AGE], "filter.demographic"),
-                (f"{FIRST}.oneOf", []),
-                (FIRST, {"type": "area", "oneOf": ["jp_48"]}, f"{FIRST}.oneOf[0]"),
-                (FIRST, {"type": "appType"}, f"{FIRST}.oneOf"),
-                (FIRST, {"type": "age"}, FIRST),
-            ),
-            ((OR, TEN), (FIRST, {"type": "age", "lt": "age_15"})),
-        ),
-    ),
-    (
-        "NarrowcastRequest",
-        rule(
-            "narrowcast-demographic-filter: ranges rise; limits are positive",
-            NARROWCAST,
-            (
+                (f"{OR}[0].oneOf", []),
+                (f"{OR}[0].oneOf", ["jp_48"], f"{OR}[0].oneOf[0]"),
+                (f"{OR}[0]", {"type": "appType"}, f"{OR}[0].oneOf"),
+                (f"{OR}[0]", {"type": "age"}),
                 (f"{OR}[1].gte", "age_25", f"{OR}[1].lt"),
                 (f"{OR}[2].gte", "day_365", f"{OR}[2].lt"),
                 (f"{OR}[1].gte", "age_21"),
-                ("limit.max", 0),
             ),
-            ((f"{OR}[2].gte", ABSENT), ("limit", {"max": 1})),
+            ((OR, TEN), (f"{OR}[1].gte", ABSENT), (f"{OR}[2].gte", ABSENT)),
         ),
     ),
     (
         "PushMessageRequest",
         rule(
             "send-push-message: one unit of 30 letters, digits and underscores",
-            PUSH,
+            {"to": "U1", "messages": [TEXT], "customAggregationUnits": ["promotion_a"]},
             (
                 ("customAggregationUnits", ["a", "b"]),
                 *each("customAggregationUnits[0]", "a" * 31, "a-b", ""),
@@ -92,34 +80,25 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (
         "CouponCreateRequest",
         rule(
-            "create-coupon: it is used once or without limit, by as many winners, until its end",
+            "create-coupon: used once or without limit, by as many winners, until an end; a reward",
             COUPON,
             (
                 *each("maxUseCountPerTicket", 0, 2),
                 ("acquisitionCondition.maxAcquireCount", 0),
                 ("endTimestamp", 0),
                 ("couponCode", "1" * 17),
-            ),
-            (
-                ("maxUseCountPerTicket", -1),
-                ("acquisitionCondition.maxAcquireCount", 999_999),
-                ("imageUrl", URL),
-            ),
-        ),
-    ),
-    (
-        "CouponCreateRequest",
-        rule(
-            "create-coupon-reward-object: its kind says what it needs",
-            COUPON,
-            (
-                ("reward", ABSENT),
+                *each("reward", ABSENT),
                 ("reward.type", "cash"),
                 (f"{PRICE}.fixedAmount", 0),
                 (PRICE, {"type": "percentage", "percentage": 100}, f"{PRICE}.percentage"),
                 (PRICE, {"type": "explicit", "originalPrice": 2}, f"{PRICE}.priceAfterDiscount"),
             ),
-            (("reward", {"type": "gift"}), (PRICE, {"type": "percentage", "percentage": 99})),
+            (
+                ("maxUseCountPerTicket", -1),
+                ("acquisitionCondition.maxAcquireCount", 999_999),
+                ("reward", {"type": "gift"}),
+                (PRICE, {"type": "percentage", "percentage": 99}),
+            ),
         ),
     ),
 )
