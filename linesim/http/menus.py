@@ -88,15 +88,13 @@ def default_menu(platform: Platform, call: Call) -> Answer:
     return json_answer({"richMenuId": platform.menus.default})
 
 
-def set_default_menu(platform: Platform, call: Call, rich_menu_id: str) -> Answer:
-    _check_image(_found(platform, rich_menu_id))
+def set_default_menu(platform: Platform, call: Call, rich_menu_id: str | None = None) -> Answer:
+    _check_shown(platform, rich_menu_id)
     platform.menus.show(rich_menu_id)
     return json_answer({})
 
 
-def clear_default_menu(platform: Platform, call: Call) -> Answer:
-    platform.menus.show(None)
-    return json_answer({})
+clear_default_menu = set_default_menu
 
 
 def _found(platform: Platform, menu_id: str) -> Menu:
@@ -105,8 +103,9 @@ def _found(platform: Platform, menu_id: str) -> Menu:
     return platform.menus.menus[menu_id]
 
 
-def _check_image(menu: Menu) -> None:
-    if menu.image is None:
+def _check_shown(platform: Platform, menu_id: str | None) -> None:
+    """A menu to show needs an image; None is no menu."""
+    if menu_id is not None and _found(platform, menu_id).image is None:
         raise refused(400, "must upload richmenu image before applying it to user")
 
 
@@ -163,44 +162,36 @@ def user_menu(platform: Platform, call: Call, user_id: str) -> Answer:
     return json_answer({"richMenuId": menu_id})
 
 
-def link_menu(platform: Platform, call: Call, user_id: str, rich_menu_id: str) -> Answer:
+def link_menu(
+    platform: Platform, call: Call, user_id: str, rich_menu_id: str | None = None
+) -> Answer:
     _check_user(platform, user_id)
-    _check_image(_found(platform, rich_menu_id))
+    _check_shown(platform, rich_menu_id)
     platform.menus.link({user_id: rich_menu_id})
     return json_answer({})
 
 
-def unlink_menu(platform: Platform, call: Call, user_id: str) -> Answer:
-    _check_user(platform, user_id)
-    platform.menus.link({user_id: None})
-    return json_answer({})
+unlink_menu = link_menu
 
 
-def _check_user(platform: Platform, user_id: str) -> None:
+def _check_user(platform: Platform, user_id: str, where: str | None = None) -> None:
+    """`where` is its place in the body; None: it is in the path."""
     if user_id not in platform.world.users and not USER_ID.fullmatch(user_id):
-        raise errors.invalid_parameter("userId")
+        raise errors.invalid_property(where) if where else errors.invalid_parameter("userId")
 
 
 def link_menus(platform: Platform, call: Call) -> Answer:
-    _check_users(platform, call)
-    menu_id = call.body["richMenuId"]
-    if menu_id not in platform.menus.menus:
+    for place, user_id in enumerate(call.body["userIds"]):
+        _check_user(platform, user_id, f"'userIds[{place}]'")
+    menu_id = call.body.get("richMenuId")
+    if menu_id is not None and menu_id not in platform.menus.menus:
         raise refused(404, "richmenu not found")
-    _check_image(platform.menus.menus[menu_id])
+    _check_shown(platform, menu_id)
     platform.menus.link(dict.fromkeys(call.body["userIds"], menu_id))
     return json_answer({}, status=202)
 
 
-def unlink_menus(platform: Platform, call: Call) -> Answer:
-    _check_users(platform, call)
-    platform.menus.link(dict.fromkeys(call.body["userIds"]))
-    return json_answer({}, status=202)
-
-
-def _check_users(platform: Platform, call: Call) -> None:
-    for place, user_id in enumerate(call.body["userIds"]):
-        if user_id not in platform.world.users and not USER_ID.fullmatch(user_id):
-            raise errors.invalid_property(f"'userIds[{place}]'")
+unlink_menus = link_menus
 
 
 def batch_menus(platform: Platform, call: Call) -> Answer:
@@ -219,11 +210,11 @@ def _replaced(platform: Platform, call: Call) -> Links:
     menus, operations = platform.menus.menus, call.body["operations"]
     unknown, bare = [], []
     for place, one in enumerate(operations):
-        for way in ("from", "to"):
-            where, menu_id = f"operations[{place}].{way}", one.get(way)
-            if menu_id is not None and menu_id not in menus:
+        for way in sorted({"from", "to"} & one.keys()):
+            where, menu_id = f"operations[{place}].{way}", one[way]
+            if menu_id not in menus:
                 unknown.append(Finding(f"Richmenu ({menu_id}) is not found", where))
-            elif way == "to" and menu_id is not None and menus[menu_id].image is None:
+            elif way == "to" and menus[menu_id].image is None:
                 told = f"'to' richmenu ({menu_id}) must have image but it doesn't"
                 bare.append(Finding(told, where))
     if unknown or bare:

@@ -49,8 +49,7 @@ class Menus:
         self.aliases: dict[str, str] = {}
         self.links: dict[str, str] = {}
         self.default: str | None = None
-        self._batches: Recent[str, Batch] = Recent(1_000)
-        self._by_key: Recent[str, Batch] = Recent(1_000)
+        self._batches: Recent[str, Batch] = Recent(1_000)  # by request id, and by key
 
     def add(self, written: dict[str, Any]) -> str:
         """Keeps a menu, which has no image yet, and returns its id."""
@@ -84,7 +83,8 @@ class Menus:
         left = {}
         for user_id, menu_id in wanted.items():
             user = self._world.users.get(user_id)
-            if user is None or not user.takes_multicasts or menu_id not in (None, *self.menus):
+            is_there = menu_id is None or menu_id in self.menus
+            if user is None or not user.takes_multicasts or not is_there:
                 left[user_id] = menu_id
             elif menu_id is None:
                 self.links.pop(user_id, None)
@@ -108,15 +108,12 @@ class Menus:
         With the key of an earlier batch it does only what that one left (reference, "How to avoid
         unintended operations when retrying").
         """
-        now, wanted = self._clock.time(), {}
-        earlier = self._by_key.pop(key, None) if key else None
-        if earlier and now - earlier.at < BATCH_KEPT_SECONDS:
-            wanted = dict(earlier.left)
-        else:
-            wanted = {user: menus[menu] for user, menu in self.links.items() if menu in menus}
-        self._batches[request_id] = batch = Batch(now, self.link(wanted))
+        wanted: Links = {user: menus[menu] for user, menu in self.links.items() if menu in menus}
+        if key and (earlier := self.batch(f"key {key}")):
+            wanted = earlier.left
+        self._batches[request_id] = batch = Batch(self._clock.time(), self.link(wanted))
         if key:
-            self._by_key[key] = batch
+            self._batches[f"key {key}"] = batch
 
     def batch(self, request_id: str) -> Batch | None:
         """LINE forgets a batch after 14 days."""

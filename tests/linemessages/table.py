@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 Message = dict[str, Any]
@@ -46,16 +46,11 @@ class Rule:
 
 
 def rule(
-    says: str,
-    base: Message,
-    wrong: tuple[Change, ...],
-    right: tuple[Change, ...] = (),
-    *,
-    request: str = "",
+    says: str, base: Message, wrong: tuple[Change, ...], right: tuple[Change, ...] = ()
 ) -> Rule:
     """The sentence comes after its anchor and a colon."""
     at, sentence = says.split(": ", 1)
-    return Rule(sentence, at, base, wrong, right, request)
+    return Rule(sentence, at, base, wrong, right)
 
 
 def _copy(value: Any) -> Any:
@@ -1001,71 +996,64 @@ OPERATIONS = [operation("link", MENU_A, MENU_B), operation("unlink", MENU_B)]
 BATCH: Message = {"operations": OPERATIONS, "resumeRequestKey": "Key_1-"}
 MANY = [operation("unlink", f"richmenu-{n:032x}") for n in range(1_001)]
 
+
+def of_menu(says: str, *changes: tuple[Change, ...]) -> Rule:
+    return replace(rule(says, RICH_MENU, *changes), request="RichMenuRequest")
+
+
+def of_batch(says: str, *changes: tuple[Change, ...]) -> Rule:
+    return replace(rule(says, BATCH, *changes), request="RichMenuBatchRequest")
+
+
 REQUESTS: tuple[Rule, ...] = (
-    rule(
+    of_menu(
         "rich-menu-object: size, selected, name, chatBarText, areas: required",
-        RICH_MENU,
         tuple((name, ABSENT) for name in RICH_MENU),
-        request="RichMenuRequest",
     ),
-    rule(
+    of_menu(
         "rich-menu-object: name: 300, chatBarText: 14 grapheme clusters; areas: Max 20",
-        RICH_MENU,
         within("", name="n" * 301, chatBarText=("", "c" * 15), areas=[area(SAY)] * 21),
         within("", name=FAMILY * 300, chatBarText=FAMILY * 14, areas=[area(SAY)] * 20),
-        request="RichMenuRequest",
     ),
-    rule(
+    of_menu(
         "size-object: width: 800 to 2500; height: at least 250; width / height at least 1.45",
-        RICH_MENU,
         (*within("size", width=(799, 2501), height=249), ("size.height", 1725, "size")),
         each("size", {"width": 800, "height": 250}, {"width": 2500, "height": 1724}),
-        request="RichMenuRequest",
     ),
-    rule(
+    of_menu(
         "area-object: bounds, action: required; bounds: x, y 0 or higher",
-        RICH_MENU,
         within("areas[0]", bounds=ABSENT, action=ABSENT)
         + within("areas[1].bounds", x=-1, height=(ABSENT, 0)),
         # LINE's own answers show both (line-bot-sdk-php, issues 347 and 728).
         (("areas", []), ("areas[0].bounds.height", 1687)),
-        request="RichMenuRequest",
     ),
-    rule(
+    of_menu(
         "camera-action: only with quick reply buttons; label: optional in a rich menu, Max 20",
-        RICH_MENU,
         misplaced("areas[0].action", CAMERA, CAMERA_ROLL, LOCATE)
         + each("areas[1].action.label", "l" * 21),
         within("areas[5].action", label=("", "l" * 20, ABSENT)),
-        request="RichMenuRequest",
     ),
-    rule(
+    of_menu(
         "richmenu-switch-action: richMenuAliasId, data: required; data: Max 300",
-        RICH_MENU,
         within("areas[5].action", richMenuAliasId=ABSENT, data=(ABSENT, "d" * 301)),
         within("areas[5].action", data="d" * 300),
-        request="RichMenuRequest",
     ),
-    rule(
+    of_batch(
         "batch-control-rich-menus-of-users: unlinkAll alone, each `from` once",
-        BATCH,
         (
             ("operations", [*OPERATIONS, operation("unlinkAll")], "operations[].type"),
             ("operations", [*OPERATIONS, operation("unlink", MENU_A)], "operations[].from"),
         ),
         each("operations", [operation("unlinkAll")]),
-        request="RichMenuBatchRequest",
     ),
-    rule(
+    of_batch(
         "batch-control-rich-menus-of-users: Max 1,000; ids of rich menus; the key's pattern",
-        BATCH,
         (
             ("operations", MANY),
             *within("operations[0]", **{"from": "richmenu-1", "to": ABSENT}),
             *within("", resumeRequestKey=("", "k" * 101)),
         ),
         within("", operations=MANY[:1_000], resumeRequestKey=("k" * 100, ABSENT)),
-        request="RichMenuBatchRequest",
     ),
 )
 

@@ -82,9 +82,10 @@ def test_a_user_sees_the_own_menu_before_the_default(sim, line, new, taro, hanak
     assert line.get(own(taro)).json() == {"richMenuId": second}
     assert refusal(line.get(own(hanako))) == (404, "the user has no richmenu")
     delete(line, own(taro))
-    assert seen(sim, taro) == first
+    line.post(f"{own(hanako)}/{first}", None)
+    assert (seen(sim, taro), seen(sim, hanako)) == (first, first)
     delete(line, f"{MENU}/{first}")
-    assert (seen(sim, taro), line.get(DEFAULT).status_code) == (None, 404)
+    assert (seen(sim, taro), seen(sim, hanako), line.get(DEFAULT).status_code) == (None, None, 404)
     shown = [one["richMenuId"] for one in line.get(f"{MENU}/list").json()["richmenus"]]
     assert shown == [second, bare]
 
