@@ -30,7 +30,7 @@ function mine(bubble, context) {
     "span",
     { class: "aside" },
     make("button", { class: "unsend", type: "button", title: "送信を取り消す", onclick: () => context.handlers.unsend(bubble) }, "取消"),
-    make("span", { class: "read" }, { delivered: "既読", sending: "送信中" }[bubble.fate] || ""),
+    make("span", { class: "read" }, bubble.read ? "既読" : bubble.fate === "sending" ? "送信中" : ""),
     make("time", {}, clock(bubble.at)),
   );
   return make(
@@ -71,6 +71,9 @@ function noticeText({ message, userId }, names) {
     unfollow: "ボットをブロックしました",
     join: "ボットが参加しました",
     leave: "ボットが退出しました",
+    videoPlayComplete: "動画を最後まで見ました",
+    beacon: "ビーコンに近づきました",
+    accountLink: "アカウントを連携しました",
     memberJoined: `${who}が参加しました`,
     memberLeft: `${who}が退出しました`,
     postback: `「${message.text}」を選びました`,

@@ -60,11 +60,14 @@ def medium(data: bytes, *, name: str, media_type: str | None = None) -> Medium:
 
 @dataclass
 class Content:
-    """A sent medium; `ready_at` (monotonic) is when LINE has finished preparing it."""
+    """A sent medium; `ready_at` (monotonic) is when LINE has finished preparing it, or, if it
+    `fails`, gives it up.
+    """
 
     kind: Kind
     medium: Medium
     ready_at: float
+    fails: bool = False
     unsent: bool = False
 
 
@@ -77,11 +80,16 @@ class Contents:
         self._bytes = 0
 
     def keep(
-        self, message_id: str, kind: Kind, medium: Medium, *, preparing_seconds: float
+        self,
+        message_id: str,
+        kind: Kind,
+        medium: Medium,
+        *,
+        preparing_seconds: float,
+        fails: bool = False,
     ) -> None:
-        self._contents[message_id] = Content(
-            kind, medium, self._clock.monotonic() + preparing_seconds
-        )
+        ready_at = self._clock.monotonic() + preparing_seconds
+        self._contents[message_id] = Content(kind, medium, ready_at, fails)
         self._bytes += _weight(medium)
         while len(self._contents) > MOST_ITEMS or self._bytes > MOST_BYTES:
             oldest = next(iter(self._contents))

@@ -38,7 +38,7 @@ def bubble_view(bubble: Bubble) -> View:
     told = _view(
         bubble,
         *("number", "chat_id", "speaker", "user_id", "message", "message_id", "event_id"),
-        *("fate", "status", "error", "via", "unsent"),
+        *("fate", "status", "error", "via", "unsent", "read"),
     )
     return {**told, "at": int(bubble.at * 1000)}
 

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -40,6 +41,12 @@ class Act(Strict):
     longitude: float | None = Field(default=None, ge=-180, le=180)
     title: str | None = None
     address: str | None = None
+    tracking: str | None = None
+    hwid: str | None = None
+    beacon: Literal["enter", "banner", "stay"] | None = None
+    dm: str | None = None
+    token: str | None = None
+    nonce: str | None = None
     standby: bool = False
 
     @field_validator("act")
@@ -71,6 +78,9 @@ DRAFTS: Mapping[str, Callable[..., Event]] = {
     **{kind: partial(Drafts.medium, kind=kind) for kind in SAMPLES},
     "unsend": Drafts.unsend,
     "postback": Drafts.postback,
+    "videoPlayComplete": Drafts.video_play_complete,
+    "beacon": Drafts.beacon,
+    "accountLink": Drafts.account_link,
     "follow": Drafts.follow,
     "unfollow": Drafts.unfollow,
     "join": Drafts.join,

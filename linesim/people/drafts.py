@@ -67,9 +67,13 @@ class Drafts:
         *,
         chat: Where = None,
         preparing_seconds: float = 0.0,
+        fails: bool = False,
         duration_ms: int = 2_000,
     ) -> Event:
-        """A photo, video, voice message or file: the built-in sample unless one is given."""
+        """A photo, video, voice message or file: the built-in sample unless one is given.
+
+        With `fails` LINE can't prepare it.
+        """
         kept = medium or sample(kind)
         fields: dict[str, Any] = {"contentProvider": {"type": "line"}}
         if kind == "file":
@@ -79,7 +83,11 @@ class Drafts:
         with self._platform.watch.changing():
             event = self._message(kind, user, chat, **fields)
             self._platform.contents.keep(
-                event["message"]["id"], kind, kept, preparing_seconds=preparing_seconds
+                event["message"]["id"],
+                kind,
+                kept,
+                preparing_seconds=preparing_seconds,
+                fails=fails,
             )
             return event
 
@@ -100,11 +108,49 @@ class Drafts:
     def postback(
         self, user: Who, data: str, *, chat: Where = None, params: dict[str, str] | None = None
     ) -> Event:
+        details = {"data": data, **({"params": params} if params else {})}
+        return self._noticed("postback", user, chat, postback=details)
+
+    def video_play_complete(self, user: Who, tracking: str) -> Event:
+        """Sees a video of the bot to its end, by the `trackingId` that it has in the 1:1 chat."""
         with self._platform.watch.changing():
-            author, group = self._author(user, chat)
-            details = {"data": data, **({"params": params} if params else {})}
-            event = self._event("postback", author, group, postback=details)
-            return self._noted(event, author.user_id)
+            shown = self._platform.chats.of(self._user(user).user_id)
+            if not any(each.message.get("trackingId") == tracking for each in shown):
+                raise UnknownChat(f"no video with the tracking id {tracking} in this chat")
+            details = {"videoPlayComplete": {"trackingId": tracking}}
+            return self._noticed("videoPlayComplete", user, None, **details)
+
+    def beacon(
+        self,
+        user: Who,
+        *,
+        hwid: str = "d41d8cd98f",
+        beacon: Literal["enter", "banner", "stay"] = "enter",
+        dm: str | None = None,
+    ) -> Event:
+        """Comes near a LINE Beacon, taps its banner, or stays there; `dm` is its device message."""
+        details = {"hwid": hwid, "type": beacon, **({"dm": dm} if dm else {})}
+        return self._noticed("beacon", user, None, beacon=details)
+
+    def account_link(self, user: Who, token: str, nonce: str) -> Event:
+        """Opens LINE's page for account linking with a link token and the bot's nonce.
+
+        Linking fails for a user to whom the token was not issued; the event then names no user.
+        """
+        with self._platform.watch.changing():
+            author, now = self._user(user), self._platform.clock.time()
+            known = self._platform.link_tokens.pop(token, None)
+            if known is None or now >= known.until:
+                raise NotPossible("the link token is used, expired or unknown")
+            if not 10 <= len(nonce) <= 255:
+                raise NotPossible("a nonce has 10 to 255 characters")
+            is_right = known.user_id == author.user_id
+            link = {"result": "ok" if is_right else "failed", "nonce": nonce}
+            if is_right:
+                return self._noticed("accountLink", user, None, link=link)
+            event = self._event("accountLink", author, None, link=link)
+            del event["source"], event["replyToken"]
+            return event
 
     def follow(self, user: Who) -> Event:
         """Adds the bot as a friend, or unblocks it."""
@@ -112,6 +158,7 @@ class Drafts:
             author = self._user(user)
             event = self._event("follow", author, None, follow={"isUnblocked": author.blocked})
             author.friend, author.blocked = True, False
+            author.followed_at = author.followed_at or self._platform.clock.time()
             self._platform.show_people()
             return self._noted(event, author.user_id)
 
@@ -120,6 +167,7 @@ class Drafts:
         with self._platform.watch.changing():
             author = self._user(user)
             author.friend, author.blocked = False, True
+            author.blocked_at = self._platform.clock.time()
             self._platform.show_people()
             return self._noted(self._event("unfollow", author, None), author.user_id)
 
@@ -165,6 +213,12 @@ class Drafts:
             shown = {name: value for name, value in content.items() if name not in HIDDEN}
             return self._noted(event, author.user_id, shown)
 
+    def _noticed(self, kind: str, user: Who, chat: Where, **details: Any) -> Event:
+        """An event that is no message."""
+        with self._platform.watch.changing():
+            author, group = self._author(user, chat)
+            return self._noted(self._event(kind, author, group, **details), author.user_id)
+
     def _event(self, kind: str, user: User | None, group: Group | None, **details: Any) -> Event:
         now = self._platform.clock.time()
         return events.event(kind, now=now, source=events.source(user, group), **details)
@@ -179,6 +233,7 @@ class Drafts:
             message=message or _notice(event),
             user_id=user_id,
             message_id=message["id"] if message else None,
+            read_token=event.get("message", {}).get("markAsReadToken"),
             event_id=event["webhookEventId"],
             fate="sending",
         )

@@ -97,6 +97,10 @@ class Webhooks:
             self._extra(lambda: self._redeliver(made))
         return delivery
 
+    def deliver_later(self, made: Sequence[Webhook]) -> None:
+        """One POST with these events, which the caller does not wait for."""
+        self._extra(lambda: self._post(made))
+
     def test(self, url: str) -> Delivery:
         """The connectivity check of a URL: one POST without events and without misbehaviour."""
         with self._platform.watch.changing():
@@ -199,4 +203,5 @@ class Webhooks:
         if bubble and bubble.fate != "delivered":
             bubble.fate = "delivered" if delivery.delivered else "failed"
             bubble.status, bubble.error = delivery.status, delivery.error
+            bubble.read = delivery.delivered and self._platform.options.chat_mode == "bot"
             self._platform.show(bubble)
