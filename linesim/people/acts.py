@@ -31,6 +31,8 @@ class Act(Strict):
     text: str = Field(default="", max_length=20_000)
     quoted: str | None = None
     medium: str | None = None
+    preparing_seconds: float = Field(default=0.0, ge=0)
+    fails: bool = False
     message: str | None = None
     data: str | None = None
     params: dict[str, str] | None = None
