@@ -234,7 +234,7 @@ def sim(settings: Settings, port: int, webhook: str | None, rate_limits: bool) -
     A bot uses the simulator's clock if SIM_CLOCK is http://127.0.0.1:PORT/sim/clock.
     """
     import linesim
-    from linedesk.settings.addresses import webhook_url
+    from linedesk.settings.addresses import console_login, console_url, webhook_url
     from linedesk.settings.errors import CannotServe
     from linedesk.settings.settings import require
 
@@ -245,6 +245,8 @@ def sim(settings: Settings, port: int, webhook: str | None, rate_limits: bool) -
             token=settings.access_token,
             port=port,
             webhook_url=webhook or webhook_url(settings),
+            console_url=console_url(settings),
+            console_login=console_login(settings),
             rate_limits=rate_limits,
         )
     except OSError as error:

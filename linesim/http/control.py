@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
+from linesim.http import unanswered
 from linesim.http.answers import Body
 from linesim.http.stopping import Stopped, Stopping
 from linesim.judge.checker import check
@@ -28,6 +29,7 @@ from linesim.model.views import View, clock_view
 from linesim.model.world import GroupKind
 from linesim.people.acts import Act, Strict, draft
 from linesim.people.sim import Sim
+from linesim.people.stops import Due
 
 MOST_UPLOAD_BYTES = 20 * 1024 * 1024
 MOST_UPLOADS = 20
@@ -66,9 +68,17 @@ class NewKey(Strict):
 
 
 class Advance(Strict):
-    """The seconds by which to move the clock ahead."""
+    """The seconds by which to move the clock ahead, with stops (linesim.people.stops)."""
 
     advance: float
+
+
+class NewDue(Strict):
+    """A report of linesim.people.stops, by the bot's server."""
+
+    ahead: float
+    at: float | None = None
+    done: bool
 
 
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -118,12 +128,14 @@ def control_routes(sim: Sim, stopping: Stopping) -> APIRouter:
         ("GET", "/deliveries", control.deliveries),
         ("POST", "/deliveries/{number}/redeliver", control.redeliver),
         ("GET", "/chats/{chat_id}", control.chat),
+        ("GET", "/events/{event_id}", control.event),
         ("GET", "/calls", control.calls),
         ("GET", "/contents/{message_id}", control.content),
         ("GET", "/users/{user_id}/menu", control.menu),
         ("GET", "/menus/{rich_menu_id}/image", control.menu_image),
         ("GET", "/clock", control.clock),
         ("POST", "/clock", control.advance),
+        ("POST", "/clock/due", control.due),
         ("POST", "/misbehave", control.misbehave),
         ("DELETE", "/misbehave", control.behave),
         ("POST", "/unruly", control.unruly),
@@ -222,6 +234,16 @@ class Control:
     async def chat(self, chat_id: str) -> list[View]:
         return [views.bubble_view(bubble) for bubble in self._sim.chat(chat_id)]
 
+    async def event(self, event_id: str) -> View:
+        """Why the event has no answer: what is known here, and by the console if there is one."""
+        platform = self._sim.platform
+        with platform.watch.reading():
+            known = unanswered.reasons(platform, event_id)
+        told = await self._stopping.in_thread(
+            lambda: unanswered.of_console(platform.options, event_id)
+        )
+        return {**known, "console": told}
+
     async def calls(self, after: int = 0) -> list[View]:
         with self._sim.platform.watch.reading():
             found = self._sim.platform.calls.since(after)[:MOST_ROWS]
@@ -268,11 +290,15 @@ class Control:
     # Its clock.
 
     async def clock(self) -> View:
-        return clock_view(self._sim.platform.clock)
+        return {**clock_view(self._sim.platform.clock), "goal": self._sim.stops.goal}
+
+    async def due(self, new: NewDue) -> View:
+        self._sim.stops.report(Due(new.ahead, new.at, new.done))
+        return await self.clock()
 
     async def advance(self, new: Advance) -> View:
         try:
-            self._sim.advance(new.advance)
+            await self._stopping.in_thread(lambda: self._sim.stops.advance(new.advance))
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
         return clock_view(self._sim.platform.clock)

@@ -269,6 +269,7 @@ class LineApi:
             if answer is None:
                 return NoAnswer()
             call.status, call.message = answer.status, answer.message
+            call.details = answer.details
         headers = {"x-line-request-id": call.request_id, **answer.headers}
         if answer.is_plain:
             return Response(answer.content, answer.status, headers, answer.media_type)

@@ -2,7 +2,7 @@
 returns.
 
 The chat page's files are read once and served from memory, with a policy that forbids loading
-anything else.
+anything else, except the images and videos that a bot's messages name.
 """
 
 import asyncio
@@ -35,13 +35,15 @@ MEDIA_TYPES = {
 }
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' https:; "
+    "media-src 'self' https:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
 

@@ -17,7 +17,7 @@ Content = dict[str, Any]
 
 REPLYABLE = frozenset(
     {
-        *("message", "follow", "join", "memberJoined", "postback"),
+        *("message", "messageEdited", "follow", "join", "memberJoined", "postback"),
         *("videoPlayComplete", "beacon", "accountLink"),
     }
 )

@@ -31,7 +31,8 @@ class Options:
     `most_calls` and `most_deliveries`: how many records of each are kept, the newest. Of unruly
     webhooks: `redelivered_seconds` is how long after the answer one comes again,
     `overtaken_seconds` how long one is held back at most for another one to overtake it, and
-    `most_extras` how many are sent on top at once.
+    `most_extras` how many are sent on top at once. `console_url` is that of a linedesk's console,
+    which the page asks why an event has no answer, and `console_login` the Authorization header.
     """
 
     webhook_url: str | None = None
@@ -54,4 +55,6 @@ class Options:
     most_extras: int = MOST_EXTRAS
     overtaken_seconds: float = OVERTAKEN_SECONDS
     redelivered_seconds: float = REDELIVERED_SECONDS
+    console_url: str | None = None
+    console_login: str | None = field(default=None, repr=False)
     clock: Clock = field(default_factory=ShiftedClock)

@@ -144,8 +144,10 @@ class Bubble:
     """One line of a chat: a user's message, the bot's message, or a notice such as a block.
 
     `message` is LINE's message object; a notice's has the event's `type`. `fate` is that of a
-    user's webhook, with `status` or `error` for its end. `via` is the endpoint of the bot's
-    messages. `read`: whether the bot has read a user's message, at once or by `read_token`.
+    user's webhook, with `status` or `error` for its end; after an edit all three are the edit's.
+    `via` is the endpoint of the bot's messages. `read`: whether the bot has read a user's message,
+    at once or by `read_token`. `quote_token` is for quoting it; `quoted` is the message that the
+    bot quotes.
     """
 
     number: int
@@ -155,6 +157,8 @@ class Bubble:
     message: dict[str, Any] = field(repr=False)
     user_id: str | None = None
     message_id: str | None = None
+    quote_token: str | None = None
+    quoted: str | None = None
     event_id: str | None = None
     fate: Fate | None = None
     status: int | None = None
@@ -164,6 +168,7 @@ class Bubble:
     unsent: bool = False
     read: bool = False
     read_token: str | None = None
+    edited: bool = False
 
     @property
     def text(self) -> str | None:
@@ -204,6 +209,11 @@ class Chats:
     def of_message(self, chat_id: str, message_id: str) -> Bubble | None:
         bubbles = reversed(self._chats.get(chat_id, ()))
         return next((each for each in bubbles if each.message_id == message_id), None)
+
+    def quoted_id(self, chat_id: str, quote_token: str | None) -> str | None:
+        """The message of this chat that a quote token stands for."""
+        found = (each for each in self._chats.get(chat_id, ()) if each.quote_token == quote_token)
+        return next((each.message_id for each in found), None) if quote_token else None
 
     def last(self) -> list[Bubble]:
         """The newest bubble of each chat."""
