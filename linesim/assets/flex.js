@@ -169,12 +169,12 @@ const DRAWN = {
 
   video({ url, previewUrl, aspectRatio, altContent, action }, context) {
     const element = make("div", { class: "fx-video" });
-    const more = action ? tappable(make("button", { type: "button", class: "fx-more" }, action.label || ""), action, context) : null;
-    const offer = (...others) =>
+    const link = () => tappable(make("button", { type: "button", class: "fx-more" }, action.label || ""), action, context);
+    const offer = (hasEnded) =>
       element.replaceChildren(
         picture(previewUrl, { cover: true }),
         make("button", { type: "button", class: "fx-play", ariaLabel: "再生", onclick: play }),
-        ...others,
+        hasEnded && action ? link() : "",
       );
     const play = () =>
       element.replaceChildren(
@@ -182,13 +182,12 @@ const DRAWN = {
           src: source(url),
           controls: true,
           autoplay: true,
-          // LINE offers the action once the video has ended.
-          onended: () => offer(...(more ? [more] : [])),
+          onended: () => offer(true), // LINE offers the action then
           onerror: () => element.replaceWith(drawComponent(altContent, context)),
         }),
       );
     set(element, { "aspect-ratio": ratio(aspectRatio) });
-    offer();
+    offer(false);
     return element;
   },
 };
