@@ -23,8 +23,8 @@ const ACTIONS = {
   postback: answer,
   uri: visit,
   datetimepicker: pickMoment,
-  camera: () => sendPhotos({ capture: "environment" }),
-  cameraRoll: () => sendPhotos({ multiple: true }),
+  camera: () => sendMedia({ capture: "environment" }),
+  cameraRoll: () => sendMedia({ multiple: true }),
   location: sendPlace,
   clipboard: copy,
   richmenuswitch: ({ richMenuAliasId: alias, data }) => perform({ act: "richmenuswitch", alias, data }),
@@ -118,10 +118,13 @@ async function pickMoment({ data, mode, initial = "", min = "", max = "" }) {
   if ((await ask(dialog)) === "ok") await perform({ act: "postback", data, params: { [mode]: input.value } });
 }
 
-function sendPhotos(properties) {
-  const input = make("input", { type: "file", accept: "image/*", ...properties });
+function sendMedia(properties) {
+  const input = make("input", { type: "file", accept: "image/*,video/*", ...properties });
   input.addEventListener("change", async () => {
-    for (const file of input.files) await perform(upload(file).then((medium) => ({ act: "image", medium })));
+    for (const file of input.files) {
+      const act = file.type.startsWith("video/") ? "video" : "image";
+      await perform(upload(file).then((medium) => ({ act, medium })));
+    }
   });
   input.click();
 }
