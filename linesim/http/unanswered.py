@@ -92,5 +92,6 @@ def of_console(options: Options, event_id: str) -> View | None:
             told = answer.json() if answer.ok else None
         except requests.RequestException:
             return None
-    is_story = isinstance(told, dict) and "result" in told
-    return {"result": told["result"], "words": told["words"], "url": url} if is_story else None
+    if not isinstance(told, dict) or "result" not in told:
+        return None
+    return {"result": told["result"], "words": told["words"], "url": url}
