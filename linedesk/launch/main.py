@@ -227,8 +227,16 @@ seconds      delay of an answer with the outcome late
     default=True,
     help="Apply LINE's rate limits (default), or none.",
 )
+@option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Keep users, chats and media over restarts in this file.",
+)
 @with_settings
-def sim(settings: Settings, port: int, webhook: str | None, rate_limits: bool) -> int:
+def sim(
+    settings: Settings, port: int, webhook: str | None, rate_limits: bool, state: Path | None
+) -> int:
     """Run the LINE simulator, with its chat page, on this machine.
 
     A bot uses the simulator's clock if SIM_CLOCK is http://127.0.0.1:PORT/sim/clock.
@@ -248,7 +256,11 @@ def sim(settings: Settings, port: int, webhook: str | None, rate_limits: bool) -
             console_url=console_url(settings),
             console_login=console_login(settings),
             rate_limits=rate_limits,
+            state=state,
+            bot=settings.bot if "bot" in settings.model_fields_set else None,
         )
+    except linesim.StateError as error:
+        raise click.BadParameter(str(error), param_hint="--state") from error
     except OSError as error:
         raise CannotServe(f"the simulator cannot use port {port}: {error.strerror}") from error
 

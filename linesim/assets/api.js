@@ -15,7 +15,7 @@ export async function post(path, body) {
   const answer = await request(path, {
     method: "POST",
     headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
+    body: body instanceof Blob ? body : JSON.stringify(body),
   });
   if (!answer.ok) throw new Error(await reason(answer));
   return answer.json();
@@ -46,7 +46,7 @@ export function listen(handlers) {
   }
 }
 
-async function reason(answer) {
+export async function reason(answer) {
   const body = await answer.json().catch(() => ({}));
   return body.error || `エラー ${answer.status}`;
 }

@@ -6,6 +6,7 @@ import { render } from "./bubbles.js";
 import { forgetClock, setClock, setUpClock } from "./clock.js";
 import { edit, quote, setUpComposer, writeIn } from "./composer.js";
 import { botAvatar, byId, day, make, moveByArrows } from "./dom.js";
+import { setUpKeep } from "./keep.js";
 import { showMenu } from "./menu.js";
 import { summary } from "./messages.js";
 import { askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
@@ -257,7 +258,7 @@ listen({
     await show(wanted);
   },
   lost: () => tell("シミュレーターとの接続が切れました。つなぎ直しています…"),
-  people: refreshSoon,
+  people: ({ loaded }) => (loaded ? location.reload() : refreshSoon()),
   clock: setClock,
   menu: () => drawMenu(true),
   loading: ({ chatId, seconds }) => chatId === chosen && typing(seconds),
@@ -302,6 +303,7 @@ setUpComposer(perform, mentioned);
 moveByArrows(byId("chats"));
 setUpClock(tell);
 setUpStrips(stayPinned);
+setUpKeep(() => chosen, tell);
 byId("speaker").addEventListener("change", (event) => {
   speaker = event.target.value;
   redraw();

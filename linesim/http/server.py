@@ -24,7 +24,9 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from linesim.http.control import REFUSALS, control_routes, refused
 from linesim.http.line_api import line_routes
 from linesim.http.stopping import Stopping
+from linesim.model.errors import StateError
 from linesim.model.options import Options
+from linesim.people.saving import StateFile
 from linesim.people.sim import Sim
 
 MEDIA_TYPES = {
@@ -90,8 +92,8 @@ def create_app(sim: Sim, stopping: Stopping) -> FastAPI:
 
 
 class SimServer:
-    """A simulator on a socket. The port is opened by the constructor, which raises OSError on
-    failure.
+    """A simulator on a socket. The constructor opens the port and loads the state; on failure it
+    raises OSError or StateError.
 
     `when_ended` is called from the server's thread as it ends.
     """
@@ -100,6 +102,13 @@ class SimServer:
         self.sim = Sim(options)
         self._stopping = Stopping()
         self._socket = socket.create_server((options.host, options.port), backlog=BACKLOG)
+        self._state = StateFile(options.state, self.sim.platform) if options.state else None
+        if self._state:
+            try:
+                self._state.start()
+            except StateError:
+                self._socket.close()
+                raise
         host, port = self._socket.getsockname()[:2]
         self.sim.url = f"http://{host}:{port}"
         config = uvicorn.Config(
@@ -125,6 +134,8 @@ class SimServer:
         self._server.ask_to_stop()
         self._thread.join(STOP_SECONDS)
         self._socket.close()
+        if self._state:
+            self._state.stop()
 
     def join_webhooks(self) -> None:
         """Waits for the webhooks under way, which end by their own time limit."""

@@ -31,6 +31,12 @@ class Clock(ABC):
         with self._lock:
             return self._ahead
 
+    @ahead.setter
+    def ahead(self, seconds: float) -> None:
+        """Moves it there unless it is further ahead."""
+        with self._lock:
+            self._ahead = max(self._ahead, seconds)
+
     @staticmethod
     def check(seconds: float) -> None:
         if not 0 < seconds <= MOST_SECONDS:  # which NaN is not either

@@ -100,7 +100,8 @@ class Drafts:
             bubble.message = {"type": bubble.message["type"]}
             self._platform.contents.unsend(message)
             self._platform.show(bubble)
-            return self._event("unsend", author, group, unsend={"messageId": message})
+            event = self._event("unsend", author, group, unsend={"messageId": message})
+            return self._noted(event, author.user_id, hidden=True)
 
     def edit(self, message: str, user: Who, text: str, *, chat: Where = None) -> Event:
         """Gives the text message of this id another text: in groups only, as in LINE since July
@@ -121,7 +122,7 @@ class Drafts:
             bubble.message, bubble.quote_token = _shown(content), content["quoteToken"]
             bubble.edited, bubble.event_id, bubble.fate = True, event["webhookEventId"], "sending"
             self._platform.show(bubble)
-            return event
+            return self._noted(event, author.user_id, hidden=True)
 
     def _own_bubble(self, message: str, author: User, group: Group | None) -> Bubble:
         chat_id = group.chat_id if group else author.user_id
@@ -266,12 +267,17 @@ class Drafts:
         return events.event(kind, now=now, source=events.source(user, group), **details)
 
     def _noted(
-        self, event: Event, user_id: str | None, message: dict[str, Any] | None = None
+        self,
+        event: Event,
+        user_id: str | None,
+        message: dict[str, Any] | None = None,
+        *,
+        hidden: bool = False,
     ) -> Event:
         bubble = self._platform.chats.add(
             events.chat_id_of(event) or "",
             at=event["timestamp"] / 1000,
-            speaker="notice" if message is None else "user",
+            speaker="hidden" if hidden else "notice" if message is None else "user",
             message=message or _notice(event),
             user_id=user_id,
             message_id=message.get("id") if message else None,
@@ -279,6 +285,7 @@ class Drafts:
             quote_token=event.get("message", {}).get("quoteToken"),
             event_id=event["webhookEventId"],
             fate="sending",
+            event=event,
         )
         self._platform.show(bubble)
         return event

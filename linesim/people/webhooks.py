@@ -199,9 +199,15 @@ class Webhooks:
 
     def _settle(self, event: Webhook, delivery: Delivery) -> None:
         event_id, chat_id = event.get("webhookEventId"), events.chat_id_of(event)
-        bubble = event_id and chat_id and self._platform.chats.of_event(chat_id, event_id)
-        if bubble and bubble.fate != "delivered":
-            bubble.fate = "delivered" if delivery.delivered else "failed"
-            bubble.status, bubble.error = delivery.status, delivery.error
-            bubble.read = delivery.delivered and self._platform.options.chat_mode == "bot"
-            self._platform.show(bubble)
+        if not (event_id and chat_id):
+            return
+        chats = self._platform.chats
+        found = [chats.of_event(chat_id, event_id)]
+        if event.get("type") == "messageEdited":
+            found.append(chats.of_message(chat_id, event["message"]["id"]))
+        for bubble in found:
+            if bubble and bubble.fate != "delivered":
+                bubble.fate = "delivered" if delivery.delivered else "failed"
+                bubble.status, bubble.error = delivery.status, delivery.error
+                bubble.read = delivery.delivered and self._platform.options.chat_mode == "bot"
+                self._platform.show(bubble)

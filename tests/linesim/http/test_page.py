@@ -122,6 +122,23 @@ def test_a_sticker_a_photo_and_a_place(page, sim, tmp_path):
     assert kinds == ["sticker", "image", "location"]
 
 
+def test_the_state_is_saved_and_loaded_and_a_chat_becomes_a_test(page, sim, tmp_path):
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="状態を保存").click()
+    waiting.value.save_as(tmp_path / "state.json")
+    write(page, "あとの話")
+    answered(page, "はい、あとの話、ですね。")
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="テストとして保存").click()
+    assert waiting.value.suggested_filename.startswith("test_recorded_")
+    assert "kit.says(U1, 'あとの話')" in waiting.value.path().read_text()
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.locator("#saved").set_input_files(tmp_path / "state.json")
+    page.get_by_text("あとの話").first.wait_for(state="detached")
+    answered(page, "ようこそ！")
+    assert len(sim.chat(the_user(sim))) == 2
+
+
 def test_a_date_is_picked_in_a_flex_message_and_a_mention_has_the_members_name(page, sim, line):
     user = the_user(sim)
     bounds = {"min": "2027-01-05t09:00", "max": "2027-02-01t18:00"}
