@@ -27,6 +27,7 @@ const ACTIONS = {
   cameraRoll: () => sendMedia({ multiple: true }),
   location: sendPlace,
   clipboard: copy,
+  watched: ({ trackingId: tracking }) => perform({ act: "videoPlayComplete", tracking }), // a video to its end
   richmenuswitch: ({ richMenuAliasId: alias, data }) => perform({ act: "richmenuswitch", alias, data }),
 };
 
@@ -83,7 +84,7 @@ function visit({ uri, altUri }) {
   announce(opens ? "新しいタブで開きました: " : "LINEが開くアドレス: ", href);
 }
 
-async function copy({ clipboardText }) {
+export async function copy({ clipboardText }) {
   try {
     await navigator.clipboard.writeText(clipboardText);
     announce("コピーしました: ", clipboardText);

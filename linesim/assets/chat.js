@@ -1,6 +1,6 @@
 // The chat page: keeps the simulator's state, and redraws it at each change from the stream.
 
-import { choose, drawReplies, setUpActions } from "./actions.js";
+import { choose, copy, drawReplies, setUpActions } from "./actions.js";
 import { act, get, listen } from "./api.js";
 import { render } from "./bubbles.js";
 import { forgetClock, setClock, setUpClock } from "./clock.js";
@@ -42,16 +42,20 @@ async function refresh() {
 async function open(id) {
   if (id === chosen) return show(id);
   history.pushState({ fromList: !chosen }, "", id ? `#${id}` : location.pathname);
-  return show(id);
+  await show(id);
+  // Not where it would open a keyboard over the chat.
+  if (id && matchMedia("(hover: hover)").matches) byId("text").focus();
 }
 
 async function show(id) {
+  const left = chosen;
   chosen = id;
   unread.delete(id);
   const { members } = chat() || {};
   speaker = members ? members.find((member) => member === speaker) || members[0] || null : null;
   writeIn(id);
   await redraw();
+  if (!id && left) byId("chats").querySelector(`[data-chat="${left}"]`)?.focus();
 }
 
 const addressed = () => chats.find((each) => each.id === location.hash.slice(1))?.id || null;
@@ -173,7 +177,7 @@ function messageMenu(bubble, at) {
   const reply = () => quote(bubble, name, summary(message, nameById));
   openPopup(at, [
     ...(byId("composer").hidden || UNQUOTABLE.has(message.type) ? [] : [["リプライ", "reply", reply]]),
-    ...(message.text ? [["コピー", "copy", () => navigator.clipboard.writeText(message.text).catch(() => tell("コピーできませんでした"))]] : []),
+    ...(message.text ? [["コピー", "copy", () => copy({ clipboardText: message.text })]] : []),
     ...(isMine && message.type === "text" && chat().kind === "group" ? [["編集", "edit", () => edit(bubble)]] : []),
     ...(isMine ? [["送信取消", "undo", () => perform({ act: "unsend", message: messageId })]] : []),
   ]);
@@ -187,6 +191,10 @@ function drawSpeakers({ kind, members }) {
   byId("speaker-row").hidden = kind === "user";
   if (kind === "user") return;
   if (!members.includes(speaker)) speaker = members[0] || null;
+  // An open list of options would close.
+  const options = JSON.stringify([speaker, ...members.map((id) => [id, nameById(id)])]);
+  if (byId("speaker").dataset.options === options) return;
+  byId("speaker").dataset.options = options;
   byId("speaker").replaceChildren(
     ...members.map((id) => make("option", { value: id, selected: id === speaker }, nameById(id))),
   );

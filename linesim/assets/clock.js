@@ -19,6 +19,7 @@ export function setUpClock(tell) {
     byId("clock-moving").hidden = !is;
   };
   const advance = async (seconds) => {
+    const focused = document.activeElement;
     busy(true);
     try {
       setClock(await post("/sim/clock", { advance: seconds }));
@@ -27,6 +28,7 @@ export function setUpClock(tell) {
       tell(`時計を進められませんでした: ${error.message}`);
     } finally {
       busy(false);
+      focused?.focus();
     }
   };
   byId("clock-steps").addEventListener("click", ({ target }) => {

@@ -13,6 +13,7 @@ let about = null; // the message that is quoted or edited: { bubble, edits, befo
 let send; // sends an act, or what a promise makes one; resolves to whether it was sent
 let people; // the names that can be mentioned
 
+const canSend = () => where && !byId("composer").hidden;
 const draftOf = (chatId) => localStorage.getItem(`draft:${chatId}`) || "";
 
 function keep(chatId, words) {
@@ -165,25 +166,24 @@ function setUpFiles() {
     input.value = "";
   });
   text.addEventListener("paste", (event) => take(event, event.clipboardData));
-  const talk = byId("talk");
-  const over = (event) => {
-    const isFile = event.dataTransfer.types.includes("Files") && !byId("composer").hidden;
-    if (isFile) event.preventDefault();
-    talk.classList.toggle("dropping", isFile);
-  };
-  talk.addEventListener("dragover", over);
-  talk.addEventListener("dragleave", () => talk.classList.remove("dropping"));
-  talk.addEventListener("drop", (event) => {
-    over(event);
-    talk.classList.remove("dropping");
+  // On the whole page: a browser would open a file that is dropped beside the chat.
+  const page = document.body;
+  page.addEventListener("dragover", (event) => {
+    if (!event.dataTransfer.types.includes("Files")) return;
+    event.preventDefault();
+    page.classList.toggle("dropping", canSend());
+  });
+  page.addEventListener("dragleave", () => page.classList.remove("dropping"));
+  page.addEventListener("drop", (event) => {
+    page.classList.remove("dropping");
     take(event, event.dataTransfer);
   });
 }
 
 function take(event, { files }) {
-  if (!files.length || byId("composer").hidden) return;
+  if (!files.length) return;
   event.preventDefault();
-  sendFiles([...files]);
+  if (canSend()) sendFiles([...files]);
 }
 
 async function sendFiles(files) {

@@ -28,7 +28,6 @@ function show(text, names, chosen) {
       } }, `@${name}`),
     ),
   );
-  text.setAttribute("aria-expanded", String(names.length > 0));
   if (names.length) text.setAttribute("aria-activedescendant", `mention-${place}`);
   else text.removeAttribute("aria-activedescendant");
   box.children[place]?.scrollIntoView({ block: "nearest" });

@@ -19,8 +19,11 @@ const KINDS = {
   sticker: (message) => make("span", { title: `${message.packageId} / ${message.stickerId}` }, stickerPicture(message)),
   image: ({ originalContentUrl: url, previewImageUrl }, context, bubble) =>
     link({ href: url || ours(bubble) }, picture(previewImageUrl || url || ours(bubble), { class: "medium", alt: "写真" })),
-  video: ({ originalContentUrl: url, previewImageUrl }, context, bubble) =>
-    film(url || ours(bubble), previewImageUrl, url ? "none" : "metadata"),
+  video: ({ originalContentUrl: url, previewImageUrl, trackingId }, { handlers }, bubble) => {
+    const drawn = film(url || ours(bubble), previewImageUrl, url ? "none" : "metadata");
+    if (trackingId) drawn.firstChild.addEventListener("ended", () => handlers.choose({ type: "watched", trackingId }));
+    return drawn;
+  },
   audio: ({ originalContentUrl: url, duration }, context, bubble) =>
     make(
       "div",

@@ -36,6 +36,8 @@ const waiting = new Map(); // event id -> { bubble, since, row, why }
 export function follow(bubble, row, { old = false } = {}) {
   const { eventId, speaker, message, unsent } = bubble;
   if (speaker === "bot") return answered(bubble);
+  // After an edit the bubble is that of another event.
+  for (const [id, other] of waiting) if (other.bubble.number === bubble.number && (unsent || id !== eventId)) end(id);
   if (!eventId || unsent || !ANSWERED.has(message.type)) return undefined;
   const known = waiting.get(eventId);
   if (!known) silence(bubble);
@@ -52,11 +54,12 @@ function attach({ row, why }) {
 
 // A push has no event, so it answers all before it.
 function answered({ eventId }) {
-  for (const [id, { why }] of waiting) {
-    if (eventId && eventId !== id) continue;
-    why?.remove();
-    waiting.delete(id);
-  }
+  for (const id of [...waiting.keys()]) if (!eventId || eventId === id) end(id);
+}
+
+function end(id) {
+  waiting.get(id).why?.remove();
+  waiting.delete(id);
 }
 
 // Of several messages without an answer the newest says so.

@@ -13,7 +13,6 @@ import requests
 
 from linesim.model.calls import Call
 from linesim.model.deliveries import Delivery
-from linesim.model.errors import UnknownChat
 from linesim.model.events import chat_id_of
 from linesim.model.options import Options
 from linesim.model.platform import Platform
@@ -25,12 +24,13 @@ CONSOLE_SECONDS = 2.0
 def reasons(platform: Platform, event_id: str) -> View:
     """What failed in the webhook and in the bot's calls; `silent` if there was no call at all.
 
-    A call without the event's reply token belongs to the newest event of its chat. Raises
-    UnknownChat for an unknown event. The caller holds the simulator's lock.
+    A call without the event's reply token belongs to the newest event of its chat. There are no
+    reasons for an event that was sent before the simulator's start. The caller holds the
+    simulator's lock.
     """
     posts = [each for each in platform.deliveries if event_id in each.event_ids]
     if not posts:
-        raise UnknownChat(f"no event {event_id}")
+        return {"eventId": event_id, "answered": False, "reasons": []}
     first, delivery = posts[0], posts[-1]
     event = next(each for each in first.events if each.get("webhookEventId") == event_id)
     chat_id = chat_id_of(event) or ""

@@ -93,6 +93,14 @@ def test_a_moment_is_picked_within_its_limits(stage, page, bot, mode, kind, low,
     assert event["postback"] == {"data": "b", "params": {mode: start}}
 
 
+def test_a_video_that_is_watched_to_its_end_is_an_event(stage, page, bot):
+    video = {"type": "video", "originalContentUrl": "https://example.com/film.mp4"}
+    video |= {"previewImageUrl": "https://example.com/300x200.png", "trackingId": "t-1"}
+    drawn = stage.draw(video)
+    [event] = sent(bot, page, lambda _: drawn.get_by_role("button", name="再生").click())
+    assert event["videoPlayComplete"] == {"trackingId": "t-1"}
+
+
 def test_a_postback_opens_the_keyboard_or_the_voice_input(stage, page, bot):
     fill = {"inputOption": "openKeyboard", "fillInText": "名前:\n電話:"}
     stage.draw(buttons({"type": "postback", "data": "a", **fill}))
