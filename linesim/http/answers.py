@@ -5,7 +5,7 @@ The body of an answer is sent in pieces, cut or omitted by a fault.
 
 import json
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +19,16 @@ from linesim.model.media import Medium
 
 @dataclass(frozen=True)
 class Answer:
-    """`medium` is sent in place of `content`; `spoilt` is the fault of the body."""
+    """`medium` is sent in place of `content`; `spoilt` is the fault of the body. `properties` are
+    the paths of what is refused.
+    """
 
     status: int
     content: bytes
     media_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
     message: str | None = None
+    properties: Sequence[str] = ()
     medium: Medium | None = None
     spoilt: Cut | Drip | None = None
 
@@ -48,7 +51,14 @@ def json_answer(body: Any, *, status: int = 200) -> Answer:
 
 def refusal(error: LineError) -> Answer:
     content = json.dumps(error.body(), ensure_ascii=False).encode()
-    return Answer(error.status, content, headers=error.headers, message=error.message)
+    properties = [detail["property"] for detail in error.details if "property" in detail]
+    return Answer(
+        error.status,
+        content,
+        headers=error.headers,
+        message=error.message,
+        properties=properties,
+    )
 
 
 def faulty(outcome: Status) -> Answer:

@@ -5,6 +5,7 @@ request id.
 import contextlib
 import hmac
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -23,6 +24,8 @@ from linesim.model.endpoints import ENDPOINTS, Endpoint
 from linesim.model.errors import LineError
 from linesim.model.faults import Cut, Drip, Fault, Late, Status
 from linesim.people.sim import Sim
+
+log = logging.getLogger(__name__)
 
 MOST_BODY_BYTES = 2 * 1024 * 1024
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
@@ -181,9 +184,11 @@ class LineApi:
         with self._platform.watch.changing():
             call.finished = time.monotonic()
             call.hung_up = connection.lost if connection else None
-            if answer is None:
-                return NoAnswer()
-            call.status, call.message = answer.status, answer.message
+            if answer is not None:
+                call.status, call.message = answer.status, answer.message
+        _log(call, answer)
+        if answer is None:
+            return NoAnswer()
         headers = {"x-line-request-id": call.request_id, **answer.headers}
         if answer.is_plain:
             return Response(answer.content, answer.status, headers, answer.media_type)
@@ -196,6 +201,19 @@ class LineApi:
             spoilt=answer.spoilt,
             pause=self._pause,
         )
+
+
+def _log(call: Call, answer: Answer | None) -> None:
+    """One line a call, without texts, tokens, or the query of its URL."""
+    if call.endpoint == UNKNOWN.name:
+        log.warning("linesim does not have %s %s", call.method, call.path)
+    elif log.isEnabledFor(logging.INFO):
+        status = answer.status if answer else "closed"
+        line = f"{call.endpoint} {call.method} {call.path} status={status}"
+        line += f" chat={call.chat_id or call.user_id or '-'}"
+        if answer and answer.status >= 400:
+            line += f' message="{answer.message}" properties={",".join(answer.properties) or "-"}'
+        log.info("%s", line)
 
 
 async def _read(request: Request) -> bytes | None:

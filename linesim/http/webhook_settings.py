@@ -79,12 +79,12 @@ def _url_of(platform: Platform) -> str:
 
 
 def _checked(url: Any) -> str:
-    if not isinstance(url, str) or len(url) > MOST_URL or not _is_http(url):
+    if not isinstance(url, str) or len(url) > MOST_URL or not is_http(url):
         raise errors.invalid_body([problem("endpoint", "Invalid webhook endpoint URL")])
     return url
 
 
-def _is_http(url: str) -> bool:
+def is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
     except ValueError:
