@@ -19,16 +19,14 @@ from linesim.model.media import Medium
 
 @dataclass(frozen=True)
 class Answer:
-    """`medium` is sent in place of `content`; `spoilt` is the fault of the body. `properties` are
-    the paths of what is refused.
-    """
+    """`medium` is sent in place of `content`; `spoilt` is the fault of the body."""
 
     status: int
     content: bytes
     media_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
     message: str | None = None
-    properties: Sequence[str] = ()
+    details: Sequence[Mapping[str, str]] = ()
     medium: Medium | None = None
     spoilt: Cut | Drip | None = None
 
@@ -51,13 +49,11 @@ def json_answer(body: Any, *, status: int = 200) -> Answer:
 
 def refusal(error: LineError) -> Answer:
     content = json.dumps(error.body(), ensure_ascii=False).encode()
-    properties = [detail["property"] for detail in error.details if "property" in detail]
     return Answer(
-        error.status,
-        content,
+        *(error.status, content),
         headers=error.headers,
         message=error.message,
-        properties=properties,
+        details=error.details,
     )
 
 
@@ -65,8 +61,13 @@ def faulty(outcome: Status) -> Answer:
     """The answer of a fault; a body of bytes is sent unchanged."""
     body = {"message": "Internal server error"} if outcome.body is None else outcome.body
     content = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
-    message = body.get("message") if isinstance(body, dict) else None
-    return Answer(outcome.status, content, headers=outcome.headers, message=message)
+    told = body if isinstance(body, dict) else {}
+    return Answer(
+        *(outcome.status, content),
+        headers=outcome.headers,
+        message=told.get("message"),
+        details=told.get("details", ()),
+    )
 
 
 Pause = Callable[[float], Awaitable[None]]

@@ -184,12 +184,12 @@ class LineApi:
         with self._platform.watch.changing():
             call.finished = time.monotonic()
             call.hung_up = connection.lost if connection else None
-            if answer is not None:
-                call.status, call.message = answer.status, answer.message
-        _log(call, answer)
-        if answer is None:
-            return NoAnswer()
+            if answer is None:
+                _log(call, None)
+                return NoAnswer()
+            call.status, call.message = answer.status, answer.message
         headers = {"x-line-request-id": call.request_id, **answer.headers}
+        _log(call, answer)
         if answer.is_plain:
             return Response(answer.content, answer.status, headers, answer.media_type)
         return Body(
@@ -205,14 +205,15 @@ class LineApi:
 
 def _log(call: Call, answer: Answer | None) -> None:
     """One line a call, without texts, tokens, or the query of its URL."""
+    status = answer.status if answer else "closed"
     if call.endpoint == UNKNOWN.name:
-        log.warning("linesim does not have %s %s", call.method, call.path)
+        log.warning("linesim does not have %s %s status=%s", call.method, call.path, status)
     elif log.isEnabledFor(logging.INFO):
-        status = answer.status if answer else "closed"
         line = f"{call.endpoint} {call.method} {call.path} status={status}"
         line += f" chat={call.chat_id or call.user_id or '-'}"
         if answer and answer.status >= 400:
-            line += f' message="{answer.message}" properties={",".join(answer.properties) or "-"}'
+            paths = ",".join(one.get("property", "-") for one in answer.details)
+            line += f' message="{answer.message}"{paths and f" properties={paths}"}'
         log.info("%s", line)
 
 

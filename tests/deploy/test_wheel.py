@@ -16,10 +16,14 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+import requests
 
+from linedesk.setup.private_mongod import free_port
 from tests.docs.test_readme import PACKAGES, ROOT, block
 
 SHARES = ("build", "run", "demo")
+OF_LINESIM = ("LICENSE", "README.md", "linesim.pth", "pyproject.toml")
+PYTHON = "python -m linesim"
 EMPTY = '{"type": "text", "text": ""}'
 
 
@@ -67,6 +71,28 @@ class Home:
         """Run it, where pip and uv know no index."""
         return self._run(command, folder or self.folder, self._environ | self._offline)
 
+    def answers(self, command: str) -> bool:
+        """Whether the simulator that it starts has its page, until it is stopped."""
+        with subprocess.Popen(
+            [*command.split(), "--port", str(free_port())],
+            executable=self.folder / ".venv/bin" / command.split()[0],
+            cwd=self.folder,
+            env=self._environ,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as started:
+            assert started.stdout is not None
+            url = started.stdout.readline().removeprefix("Chat page: ").strip()
+            page = requests.get(url, timeout=10).text if url else ""
+            started.terminate()
+        return started.returncode == 0 and '<html lang="ja">' in page
+
+    def where(self, package: str) -> str:
+        """The folder of its folder; empty if it is not there."""
+        find = f"from importlib.util import find_spec; print(find_spec('{package}'))"
+        found = re.search(r"origin='.*/(.+)/.+/__init__.py'", self.run(f'python -c "{find}"'))
+        return found[1] if found else ""
+
     def _run(self, command: str, folder: Path, environ: dict[str, str]) -> str:
         done = subprocess.run(
             ["bash", "-e", "-c", command],
@@ -98,7 +124,10 @@ def test_a_wheel_in_an_empty_environment_is_whole(home: Home) -> None:
     with zipfile.ZipFile(wheel) as opened:
         packed = set(opened.namelist())
     files = {path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()}
+    # What makes linesim a distribution of its own.
+    files -= {ROOT / "linesim" / name for name in OF_LINESIM}
     assert {str(one.relative_to(ROOT)) for one in files if one.suffix != ".pyc"} <= packed
+    assert not {f"linesim/{name}" for name in OF_LINESIM} & packed
     assert {f"{name}/py.typed" for name in PACKAGES} <= packed
 
     home.install(f"uv venv; uv pip install --python .venv pytest '{wheel}[embedded]'")
@@ -108,6 +137,69 @@ def test_a_wheel_in_an_empty_environment_is_whole(home: Home) -> None:
     home.run("linedesk new kitten")
     assert "2 passed" in home.run("pytest", folder=home.folder / "kitten")
     assert home.run("linedesk demo --once").endswith("Each was answered once.\n")
+
+
+ALONE = """
+import linesim, requests
+from linemessages import check_messages
+from linesim.model.media import sample
+with linesim.running() as sim:
+    head = {"authorization": f"Bearer {sim.token}"}
+    hana = sim.add_user("Hana").user_id
+    print(requests.get(f"{sim.url}/v2/bot/profile/{hana}", headers=head).json()["displayName"])
+    print(check_messages([{"type": "text", "text": ""}])[0].property, sample("image").size > 1000)
+"""
+
+
+def metadata(wheel: Path) -> tuple[str, set[str]]:
+    """Its version and what it requires."""
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = (one for one in opened.namelist() if one.endswith("/METADATA"))
+        text = opened.read(name).decode()
+    (version,) = re.findall(r"^Version: (.+)$", text, re.MULTILINE)
+    return version, set(re.findall(r"^Requires-Dist: (.+)$", text, re.MULTILINE))
+
+
+def test_linesim_alone_and_beside_linedesk_in_any_order(home: Home) -> None:
+    home.install(f"uv build --wheel --out-dir {home.folder}", folder=ROOT)
+    home.install(f"uv build --wheel --out-dir {home.folder} ./linesim", folder=ROOT)
+    (linesim,), (linedesk,) = (home.folder.glob(f"{name}-*") for name in ("linesim", "linedesk"))
+    (version, needs), (of_linedesk, all_needs) = metadata(linesim), metadata(linedesk)
+    assert version == of_linedesk
+    assert needs <= all_needs
+    packed = []
+    for wheel, folder in ((linesim, "_linesim/"), (linedesk, "")):
+        with zipfile.ZipFile(wheel) as opened:
+            names = (one.removeprefix(folder) for one in opened.namelist())
+            packed.append({one for one in names if re.match("linesim/|linemessages/", one)})
+    assert packed[0] == packed[1]
+
+    home.install(f"python3 -m venv .venv; pip install {linesim}; pip check")
+    (home.folder / "alone.py").write_text(ALONE, "utf-8")
+    assert home.run("python alone.py") == "Hana\nmessages[0].text True\n"
+    assert home.answers("linesim")
+    assert home.where("linedesk") == ""
+
+    install, remove = "pip install --no-deps --force-reinstall", "pip uninstall --yes"
+    for step, command, of_linesim in (
+        (f"{install} {linedesk}", "linesim", "site-packages"),
+        (f"{install} {linesim}", "linesim", "site-packages"),
+        (f"{remove} linedesk", "linesim", "_linesim"),
+        (f"{install} {linedesk}; {install} {linedesk}; {remove} linesim", PYTHON, "site-packages"),
+        (f"{install} {linesim}; {remove} linedesk", "linesim", "_linesim"),
+    ):
+        home.install(step)
+        assert (home.where("linesim"), home.where("linemessages")) == (of_linesim, of_linesim)
+        assert home.answers(command), step
+        assert bool(home.where("linedesk")) == (of_linesim == "site-packages")
+
+
+@pytest.mark.long
+def test_the_page_s_command_installs_linesim_from_the_checkout(home: Home) -> None:
+    home.install("python3 -m venv .venv")
+    command = block("docs/how-to/test-any-line-bot.md", "console", "pip install").splitlines()[0]
+    home.install(command, folder=ROOT)
+    assert home.answers("linesim")
 
 
 @pytest.mark.long
