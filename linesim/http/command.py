@@ -11,7 +11,6 @@ from linesim.http.process import serve
 from linesim.http.webhook_settings import is_http
 from linesim.people.sim import Sim
 
-UNAVAILABLE = 69
 INTERRUPTED = 130
 
 EXAMPLE = """\b
@@ -29,6 +28,10 @@ probability  0 to 1 (default: 1)
 count        how often the rule applies (default: without limit)
 seconds      delay of an answer with the outcome late
 """
+
+
+class CannotServe(click.ClickException):
+    exit_code = 69
 
 
 def _checked(context: click.Context, option: click.Parameter, url: str | None) -> str | None:
@@ -85,9 +88,7 @@ def linesim(verbose: bool, **options: Any) -> int:
     try:
         return serve(when_serving=_introduce, **given)
     except OSError as error:
-        failure = click.ClickException(f"cannot use port {options['port']}: {error.strerror}")
-        failure.exit_code = UNAVAILABLE
-        raise failure from error
+        raise CannotServe(f"cannot use port {options['port']}: {error.strerror}") from error
 
 
 def _introduce(sim: Sim) -> None:
