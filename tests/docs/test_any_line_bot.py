@@ -18,7 +18,7 @@ import pytest
 from linedesk.setup.private_mongod import free_port
 from linesim.http.command import linesim
 from tests.conftest import missing
-from tests.docs.test_how_to import DOCS, ROOT, blocks, commands, text_of
+from tests.docs.test_how_to import DOCS, ROOT, commands, text_of
 
 PAGE = DOCS / "how-to" / "test-any-line-bot.md"
 ECHO = DOCS / "examples" / "echo"
@@ -37,8 +37,8 @@ def node() -> str:
 def test_the_page_s_test_passes_for_each_bot(tmp_path: Path, file: str) -> None:
     program = node() if file == "echo.mjs" else sys.executable
     (tmp_path / "node_modules").symlink_to(MODULES)
-    shutil.copy(ECHO / file, tmp_path)
-    (tmp_path / "test_echo.py").write_text(*blocks(PAGE, "python"), "utf-8")
+    for name in (file, "test_echo.py"):
+        shutil.copy(ECHO / name, tmp_path)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_echo.py"],
         cwd=tmp_path,
