@@ -40,38 +40,26 @@ def _checked(context: click.Context, option: click.Parameter, url: str | None) -
     return url
 
 
+PORT = click.IntRange(1, 65_535)
 OPTIONS: list[click.Parameter] = [
-    click.Option(
-        ["--port"],
-        type=click.IntRange(1, 65_535),
-        default=9000,
-        show_default=True,
-        help="Port of the simulator.",
-    ),
+    click.Option(["--port"], type=PORT, default=9000, show_default=True, help="Port to listen on."),
     click.Option(
         ["--webhook", "webhook_url"],
         metavar="URL",
         callback=_checked,
-        help="Webhook URL of the bot server.",
+        help="The bot's webhook URL.",
     ),
+    click.Option(["--quota"], type=click.IntRange(0), help="Counted messages a month, if limited."),
     click.Option(
-        ["--quota"],
-        type=click.IntRange(0),
-        help="Counted messages a month. Default: without limit.",
-    ),
-    click.Option(
-        ["--rate-limits/--no-rate-limits"],
-        default=True,
-        help="Apply LINE's rate limits (default), or none.",
+        ["--rate-limits/--no-rate-limits"], default=True, help="Apply LINE's rate limits."
     ),
 ]
 
 
-@click.command(
-    params=[*OPTIONS],
-    epilog=EXAMPLE,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+NAMES = {"help_option_names": ["-h", "--help"]}
+
+
+@click.command(params=[*OPTIONS], epilog=EXAMPLE, context_settings=NAMES)
 @click.option("--secret", help="Channel secret. Default: a new one.")
 @click.option("--token", help="Channel access token. Default: a new one.")
 @click.option("-v", "--verbose", is_flag=True, help="Also log webhooks that were accepted.")

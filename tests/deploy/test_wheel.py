@@ -151,55 +151,44 @@ with linesim.running() as sim:
 """
 
 
-def metadata(wheel: Path) -> tuple[str, set[str]]:
-    """Its version and what it requires."""
+def content(wheel: Path, folder: str) -> tuple[str, set[str], set[str]]:
+    """The version, what it requires, and its files of linesim and linemessages below a folder."""
     with zipfile.ZipFile(wheel) as opened:
-        (name,) = (one for one in opened.namelist() if one.endswith("/METADATA"))
-        text = opened.read(name).decode()
-    (version,) = re.findall(r"^Version: (.+)$", text, re.MULTILINE)
-    return version, set(re.findall(r"^Requires-Dist: (.+)$", text, re.MULTILINE))
+        names = opened.namelist()
+        (told,) = (opened.read(one).decode() for one in names if one.endswith("/METADATA"))
+    (version,) = re.findall(r"^Version: (.+)$", told, re.MULTILINE)
+    files = {one.removeprefix(folder) for one in names if re.match(f"{folder}line(sim|mess)", one)}
+    return version, set(re.findall(r"^Requires-Dist: (.+)$", told, re.MULTILINE)), files
 
 
+@pytest.mark.long
 def test_linesim_alone_and_beside_linedesk_in_any_order(home: Home) -> None:
-    home.install(f"uv build --wheel --out-dir {home.folder}", folder=ROOT)
-    home.install(f"uv build --wheel --out-dir {home.folder} ./linesim", folder=ROOT)
+    for folder in (".", "linesim"):
+        home.install(f"uv build --wheel --out-dir {home.folder} {folder}", folder=ROOT)
     (linesim,), (linedesk,) = (home.folder.glob(f"{name}-*") for name in ("linesim", "linedesk"))
-    (version, needs), (of_linedesk, all_needs) = metadata(linesim), metadata(linedesk)
-    assert version == of_linedesk
-    assert needs <= all_needs
-    packed = []
-    for wheel, folder in ((linesim, "_linesim/"), (linedesk, "")):
-        with zipfile.ZipFile(wheel) as opened:
-            names = (one.removeprefix(folder) for one in opened.namelist())
-            packed.append({one for one in names if re.match("linesim/|linemessages/", one)})
-    assert packed[0] == packed[1]
+    version, needs, files = content(linesim, "_linesim/")
+    assert version == content(linedesk, "")[0]
+    assert needs <= content(linedesk, "")[1]
+    assert files == {one for one in content(linedesk, "")[2] if "dist-info" not in one}
 
-    home.install(f"python3 -m venv .venv; pip install {linesim}; pip check")
+    page = block("docs/how-to/test-any-line-bot.md", "console", "./linesim").splitlines()[0]
+    home.install(f"python3 -m venv {home.folder}/.venv; {page}; pip check", folder=ROOT)
     (home.folder / "alone.py").write_text(ALONE, "utf-8")
     assert home.run("python alone.py") == "Hana\nmessages[0].text True\n"
     assert home.answers("linesim")
     assert home.where("linedesk") == ""
 
     install, remove = "pip install --no-deps --force-reinstall", "pip uninstall --yes"
-    for step, command, of_linesim in (
-        (f"{install} {linedesk}", "linesim", "site-packages"),
-        (f"{install} {linesim}", "linesim", "site-packages"),
+    for step, command, place in (
+        (f"{install} {linedesk}; {install} {linesim}", "linesim", "site-packages"),
         (f"{remove} linedesk", "linesim", "_linesim"),
         (f"{install} {linedesk}; {install} {linedesk}; {remove} linesim", PYTHON, "site-packages"),
         (f"{install} {linesim}; {remove} linedesk", "linesim", "_linesim"),
     ):
         home.install(step)
-        assert (home.where("linesim"), home.where("linemessages")) == (of_linesim, of_linesim)
+        assert (home.where("linesim"), home.where("linemessages")) == (place, place)
         assert home.answers(command), step
-        assert bool(home.where("linedesk")) == (of_linesim == "site-packages")
-
-
-@pytest.mark.long
-def test_the_page_s_command_installs_linesim_from_the_checkout(home: Home) -> None:
-    home.install("python3 -m venv .venv")
-    command = block("docs/how-to/test-any-line-bot.md", "console", "pip install").splitlines()[0]
-    home.install(command, folder=ROOT)
-    assert home.answers("linesim")
+        assert bool(home.where("linedesk")) == (place == "site-packages")
 
 
 @pytest.mark.long

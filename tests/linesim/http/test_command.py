@@ -13,10 +13,11 @@ from linedesk.setup.private_mongod import free_port
 from tests.fork_server import Written, nursery
 from tests.waiting import eventually
 
-GOOD = "http://127.0.0.1:1/callback"
+WEBHOOK = "http://127.0.0.1:1/callback"
 
 
 def refused(*words):
+    """The exit code and the one line on stderr."""
     done = nursery.run("linesim", *words, env=os.environ)
     (line,) = done.stderr.splitlines()
     return done.returncode, line
@@ -28,7 +29,6 @@ def refused(*words):
         (("--nothing",), "linesim: No such option '--nothing'."),
         (("--webhook", "ftp://bot"), "'ftp://bot' is not an HTTP or HTTPS URL"),
         (("--port", "0"), "0 is not in the range"),
-        (("--quota", "many"), "'many' is not a valid integer range"),
         (("more",), "unexpected extra argument (more)"),
     ],
 )
@@ -46,38 +46,32 @@ def test_a_taken_port_is_one_line_and_code_69():
     assert line.startswith(f"linesim: cannot use port {port}: Address already in use")
 
 
-@pytest.mark.parametrize("given", [{}, {"--secret": "s3 cret", "--token": "t0ken"}])
-def test_it_prints_the_environment_of_the_bot_and_serves_by_it(given):
-    port = str(free_port())
-    words = [*("--port", port, "--quota", "0", "--webhook", GOOD), *sum(given.items(), ())]
-    with Written() as said, Written() as logged:
-        process = nursery.start("linesim", *words, env=os.environ, stdout=said.fd, stderr=logged.fd)
+def test_it_prints_the_environment_of_the_bot_and_serves_by_it():
+    url = f"http://127.0.0.1:{free_port()}"
+    words = ["--port", url.rpartition(":")[2], "--webhook", WEBHOOK, "--secret", "s3 cret"]
+    with Written() as said, Written() as log:
+        process = nursery.start("linesim", *words, env=os.environ, stdout=said.fd, stderr=log.fd)
         try:
-            eventually(lambda: said.text.endswith("\n\n") and "serving" in logged.text)
+            eventually(lambda: said.text.endswith("\n\n") and "serving" in log.text)
             lines = said.text.splitlines()
-            assert lines[:2] == [f"Chat page: http://127.0.0.1:{port}/", f"Webhooks go to: {GOOD}"]
-            words = [shlex.split(one)[1] for one in lines if one.startswith("export ")]
-            told = dict(word.split("=", 1) for word in words)
-            assert told["LINE_API_BASE"] == told["LINE_API_DATA_BASE"] == f"http://127.0.0.1:{port}"
-            token = told["LINE_CHANNEL_ACCESS_TOKEN"]
-            if given:
-                assert (told["LINE_CHANNEL_SECRET"], token) == ("s3 cret", "t0ken")
-            quota = requests.get(
-                f"{told['LINE_API_BASE']}/v2/bot/message/quota",
-                headers={"authorization": f"Bearer {token}"},
-                timeout=10,
-            )
-            assert quota.json()["value"] == 0
+            assert lines[:2] == [f"Chat page: {url}/", f"Webhooks go to: {WEBHOOK}"]
+            exported = [shlex.split(one)[1] for one in lines if one.startswith("export ")]
+            told = dict(one.split("=", 1) for one in exported)
+            token = told.pop("LINE_CHANNEL_ACCESS_TOKEN")
+            bases = dict.fromkeys(("LINE_API_BASE", "LINE_API_DATA_BASE"), url)
+            assert told == {"LINE_CHANNEL_SECRET": "s3 cret"} | bases
+            head = {"authorization": f"Bearer {token}"}
+            assert requests.get(f"{url}/v2/bot/info", headers=head, timeout=10).ok
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 0
-            assert " INFO quota GET /v2/bot/message/quota status=200 chat=-\n" in logged.text
-            assert token not in logged.text
+            assert " INFO info GET /v2/bot/info status=200 chat=-\n" in log.text
+            assert token not in log.text
         finally:
             process.kill()
             process.wait(10)
 
 
-def test_each_call_is_one_line_without_texts(sim, line, taro, caplog):
+def test_each_call_and_failed_webhook_is_one_line_without_texts(sim, line, taro, bot, caplog):
     caplog.set_level(logging.INFO, "linesim")
     line.push(taro.user_id, "秘密")
     line.push(taro.user_id, "秘密", "")
@@ -85,22 +79,14 @@ def test_each_call_is_one_line_without_texts(sim, line, taro, caplog):
     sim.close_next("profile")
     with pytest.raises(requests.ConnectionError):
         line.get(f"/v2/bot/profile/{taro.user_id}")
-    push = "push POST /v2/bot/message/push"
-    error = 'message="The request body has 1 error(s)"'
-    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
-        ("INFO", f"{push} status=200 chat={taro.user_id}"),
-        (
-            "INFO",
-            f"{push} status=400 chat={taro.user_id} {error} properties=messages[1].text",
-        ),
-        ("WARNING", "linesim does not have GET /v2/bot/nowhere status=404"),
-        ("INFO", f"profile GET /v2/bot/profile/{taro.user_id} status=closed chat={taro.user_id}"),
-    ]
-
-
-def test_a_webhook_that_failed_is_logged_with_its_cause(sim, taro, bot, caplog):
-    caplog.set_level(logging.INFO, "linesim")
-    sim.say(taro, "はい")
     bot.status = 500
-    sim.say(taro, "はい")
-    assert [one.getMessage() for one in caplog.records] == ["webhook events=1 outcome=500"]
+    sim.say(taro, "秘密")
+    push, chat = "INFO push POST /v2/bot/message/push status=", f"chat={taro.user_id}"
+    why = 'message="The request body has 1 error(s)" properties=messages[1].text'
+    assert [f"{one.levelname} {one.getMessage()}" for one in caplog.records] == [
+        f"{push}200 {chat}",
+        f"{push}400 {chat} {why}",
+        "WARNING linesim does not have GET /v2/bot/nowhere status=404",
+        f"INFO profile GET /v2/bot/profile/{taro.user_id} status=closed {chat}",
+        "INFO webhook events=1 outcome=500",
+    ]
