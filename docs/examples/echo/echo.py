@@ -15,20 +15,11 @@ from linebot.v3.messaging import (
 )
 from linebot.v3.webhooks import ImageMessageContent, MessageEvent, TextMessageContent
 
-DATA_BASE = os.environ.get("LINE_API_DATA_BASE", "https://api-data.line.me")
-
 configuration = Configuration(
-    host=os.environ.get("LINE_API_BASE", "https://api.line.me"),
+    host=os.environ.get("LINE_API_BASE"),
     access_token=os.environ["LINE_CHANNEL_ACCESS_TOKEN"],
 )
 handler = WebhookHandler(os.environ["LINE_CHANNEL_SECRET"])
-
-
-class Client(ApiClient):
-    """The SDK has a fixed host for contents; this client takes ours."""
-
-    def call_api(self, *path, _host=None, **call):
-        return super().call_api(*path, _host=_host and DATA_BASE, **call)
 
 
 @handler.add(MessageEvent, message=TextMessageContent)
@@ -38,13 +29,13 @@ def text(event):
 
 @handler.add(MessageEvent, message=ImageMessageContent)
 def image(event):
-    with Client(configuration) as client:
+    with ApiClient(configuration) as client:
         content = MessagingApiBlob(client).get_message_content(event.message.id)
     reply(event, f"{len(content)} bytes")
 
 
 def reply(event, words):
-    with Client(configuration) as client:
+    with ApiClient(configuration) as client:
         MessagingApi(client).reply_message(
             ReplyMessageRequest(reply_token=event.reply_token, messages=[TextMessage(text=words)])
         )
