@@ -14,7 +14,9 @@ from linemessages.values import (
     LINKS,
     MOST,
     colour,
+    items,
     number,
+    or_unlimited,
     pattern,
     ratio,
     size,
@@ -39,6 +41,15 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "CameraAction": ("label",),
     "CameraRollAction": ("label",),
     "LocationAction": ("label",),
+    "AudienceRecipient": ("audienceGroupId",),
+    "RedeliveryRecipient": ("requestId",),
+    **{f"{kind}DemographicFilter": ("oneOf",) for kind in ("Gender", "AppType", "Area")},
+    "CouponCreateRequest": ("reward",),
+    "CouponDiscountRewardRequest": ("priceInfo",),
+    "CouponCashBackRewardRequest": ("priceInfo",),
+    **{f"{kind}FixedPriceInfoRequest": ("fixedAmount",) for kind in ("CashBack", "Discount")},
+    **{f"{kind}PercentagePriceInfoRequest": ("percentage",) for kind in ("CashBack", "Discount")},
+    "DiscountExplicitPriceInfoRequest": ("originalPrice", "priceAfterDiscount"),
     "RichMenuRequest": ("size", "selected", "name", "chatBarText", "areas"),
     "RichMenuSize": ("width", "height"),
     "RichMenuArea": ("bounds", "action"),
@@ -57,6 +68,12 @@ COUNTS: Mapping[str, tuple[int, int | None]] = {
     "CarouselColumn.actions": (1, 3),
     "ImageCarouselTemplate.columns": (1, 10),
     "FlexCarousel.contents": (1, 12),
+    **{f"{kind}DemographicFilter.oneOf": (1, None) for kind in ("Gender", "AppType", "Area")},
+    **{
+        f"Operator{kind}.{name}": (1, None)
+        for kind in ("Recipient", "DemographicFilter")
+        for name in ("and", "or")
+    },
     # LINE takes none at all, and areas that end beyond the menu.
     "RichMenuRequest.areas": (0, 20),
 }
@@ -73,6 +90,9 @@ EXTENT = size(percent=True)
 FLEX = number(0, MOST, whole=True)
 RATIO_WORDS = pattern("rectangle|square", "Must be rectangle or square")
 FIT_WORDS = pattern("cover|contain", "Must be cover or contain")
+
+UNITS = items(pattern("[A-Za-z0-9_]{1,30}", "Must be 1 to 30 of a-z, A-Z, 0-9 and _"), 0, 1)
+AMOUNT = number(1, MOST, whole=True)
 
 # Flex properties mean the same in each component.
 FLEX_VALUES: Mapping[str, Check] = {
@@ -173,6 +193,17 @@ VALUES: Mapping[str, Check] = {
     "AltUri.desktop": url(1_000, ()),
     "UserMentionTarget.userId": text(MOST),
     "ShowLoadingAnimationRequest.loadingSeconds": number(5, 60, step=5),
+    "PushMessageRequest.customAggregationUnits": UNITS,
+    "MulticastRequest.customAggregationUnits": UNITS,
+    "CouponCreateRequest.imageUrl": url(),
+    "CouponCreateRequest.barcodeImageUrl": url(),
+    "CouponCreateRequest.couponCode": text(16),
+    "CouponCreateRequest.maxUseCountPerTicket": or_unlimited(1),
+    "LotteryAcquisitionConditionRequest.maxAcquireCount": or_unlimited(999_999),
+    "CashBackFixedPriceInfoRequest.fixedAmount": AMOUNT,
+    "DiscountFixedPriceInfoRequest.fixedAmount": AMOUNT,
+    "DiscountExplicitPriceInfoRequest.originalPrice": AMOUNT,
+    "DiscountExplicitPriceInfoRequest.priceAfterDiscount": AMOUNT,
     "RichMenuRequest.name": visible(300, 0),
     "RichMenuRequest.chatBarText": visible(14),
     "RichMenuSize.width": number(800, 2_500, whole=True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ MOST_ANIMATED = 10
 MOST_TEXT_BESIDE_IMAGE = 60
 MOST_SUBSTITUTIONS = 100
 MOST_OF_A_KIND = 20
+MOST_CONDITIONS = 10
 LEAST_MENU_RATIO = 1.45
 BLOCKS = ("header", "hero", "body", "footer")
 HEROES = ("box", "image", "video")
@@ -185,6 +186,44 @@ def _moment(value: str, form: str) -> datetime | None:
     return moment if is_exact and moment.year in YEARS else None
 
 
+def conditions(tree: Object | None) -> Iterator[Object]:
+    """The conditions that the operators of a recipient or a demographic filter combine."""
+    if tree and tree.get("type") == "operator":
+        for part in (*(tree.get("and") or ()), *(tree.get("or") or ()), tree.get("not")):
+            yield from conditions(part)
+    elif tree:
+        yield tree
+
+
+def _narrowcast(request: Object, found: Found) -> None:
+    demographic = (request.get("filter") or {}).get("demographic")
+    for where, tree in (
+        ("recipient", request.get("recipient")),
+        ("filter.demographic", demographic),
+    ):
+        if sum(1 for _ in conditions(tree)) > MOST_CONDITIONS:
+            found.append(Finding(f"Up to {MOST_CONDITIONS} conditions can be combined", where))
+
+
+def _operator(operator: Object, found: Found) -> None:
+    if sum(operator.get(name) is not None for name in ("and", "or", "not")) != 1:
+        found.append(Finding("Exactly one of and, or, not must be specified"))
+
+
+def _range(condition: Object, found: Found) -> None:
+    """Of ages ("age_20") or days of friendship ("day_30")."""
+    least, most = (condition.get(name) for name in ("gte", "lt"))
+    if least is None and most is None:
+        found.append(Finding("gte, lt or both must be specified"))
+    elif least and most and int(least.split("_")[1]) >= int(most.split("_")[1]):
+        found.append(Finding("Must be greater than gte", "lt"))
+
+
+def _coupon(coupon: Object, found: Found) -> None:
+    if coupon["endTimestamp"] <= coupon["startTimestamp"]:
+        found.append(Finding("Must be after startTimestamp", "endTimestamp"))
+
+
 def _menu_size(size: Object, found: Found) -> None:
     if size["width"] / size["height"] < LEAST_MENU_RATIO:
         found.append(Finding(f"width / height must be at least {LEAST_MENU_RATIO}"))
@@ -202,6 +241,12 @@ def _batch(request: Object, found: Found) -> None:
 
 
 RULES: Mapping[str, Check] = {
+    "NarrowcastRequest": _narrowcast,
+    "OperatorRecipient": _operator,
+    "OperatorDemographicFilter": _operator,
+    "AgeDemographicFilter": _range,
+    "SubscriptionPeriodDemographicFilter": _range,
+    "CouponCreateRequest": _coupon,
     "Sender": _sender,
     "TextMessage": _text,
     "TextMessageV2": _text_v2,

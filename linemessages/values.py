@@ -82,6 +82,17 @@ def number(least: float, most: float, *, whole: bool = False, step: int = 1) -> 
     return check
 
 
+def or_unlimited(most: float) -> Check:
+    """A whole number from 1 to `most`, or -1 for no limit."""
+    limited = number(1, most, whole=True)
+
+    def check(value: Any, found: Found) -> None:
+        if value != -1:
+            limited(value, found)
+
+    return check
+
+
 def boolean(value: Any, found: Found) -> None:
     """True or false."""
     if not isinstance(value, bool):

@@ -40,14 +40,16 @@ def check_request(method: str, path: str, body: Json) -> None:
     _check_schema("messaging-api", _json_schema(operation["requestBody"]), body)
 
 
-def check_answer(method: str, path: str, status: int, body: Json) -> None:
+def check_answer(
+    method: str, path: str, status: int, body: Json, *, file: str = "messaging-api"
+) -> None:
     """An answer's body; a refusal that the file does not describe is an ErrorResponse."""
-    responses = _document("messaging-api")["paths"][path][method.lower()]["responses"]
+    responses = _document(file)["paths"][path][method.lower()]["responses"]
     if status >= 400 and str(status) not in responses:
-        check_messaging("ErrorResponse", body)
+        _check(file, "ErrorResponse", body)
         return
     if "content" in responses[str(status)]:
-        _check_schema("messaging-api", _json_schema(responses[str(status)]), body)
+        _check_schema(file, _json_schema(responses[str(status)]), body)
 
 
 def _json_schema(described: Json) -> Json:
@@ -122,4 +124,9 @@ def _point_to_bases(schema: Json, families: Json) -> None:
 def operations(file: str) -> set[tuple[str, str]]:
     """All (method, path template) of a file."""
     paths = _document(file)["paths"]
-    return {(method.upper(), path) for path, item in paths.items() for method in item}
+    return {
+        (method.upper(), path)
+        for path, item in paths.items()
+        for method in item
+        if method != "parameters"
+    }

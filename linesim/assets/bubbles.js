@@ -48,7 +48,7 @@ function mine(bubble, context) {
     { class: "aside" },
     more(bubble, context),
     bubble.edited ? make("span", {}, "編集済み") : null,
-    make("span", { class: "read" }, { delivered: "既読", sending: "送信中" }[bubble.fate] || ""),
+    make("span", { class: "read" }, bubble.read ? "既読" : bubble.fate === "sending" ? "送信中" : ""),
     make("time", {}, clock(bubble.at)),
   );
   return make(
@@ -89,6 +89,9 @@ function noticeText({ message, userId }, names) {
     unfollow: "ボットをブロックしました",
     join: "ボットが参加しました",
     leave: "ボットが退出しました",
+    videoPlayComplete: "動画を最後まで見ました",
+    beacon: "ビーコンに近づきました",
+    accountLink: "アカウントを連携しました",
     memberJoined: `${who}が参加しました`,
     memberLeft: `${who}が退出しました`,
     postback: `「${message.text}」を選びました`,

@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
+from linesim.model.deliveries import Event
 from linesim.model.errors import LineError
 from linesim.model.faults import Cut, Drip, Status
 from linesim.model.media import Medium
@@ -20,7 +21,9 @@ from linesim.model.media import Medium
 
 @dataclass(frozen=True)
 class Answer:
-    """`medium` is sent in place of `content`; `spoilt` is the fault of the body."""
+    """`medium` is sent in place of `content`; `spoilt` is the fault of the body. `event` is a
+    webhook that follows.
+    """
 
     status: int
     content: bytes
@@ -30,6 +33,7 @@ class Answer:
     details: Sequence[Mapping[str, str]] = ()
     medium: Medium | None = None
     spoilt: Cut | Drip | None = None
+    event: Event | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -44,8 +48,8 @@ class Answer:
         return self.medium.pieces() if self.medium else iter([self.content])
 
 
-def json_answer(body: Any, *, status: int = 200) -> Answer:
-    return Answer(status, json.dumps(body, ensure_ascii=False).encode())
+def json_answer(body: Any, *, status: int = 200, event: Event | None = None) -> Answer:
+    return Answer(status, json.dumps(body, ensure_ascii=False).encode(), event=event)
 
 
 def moment(at: float) -> str:

@@ -9,7 +9,7 @@ Other processes read its clock and move it ahead, make LINE misbehave, and read 
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -55,6 +55,19 @@ class NewDelivery(Strict):
     """One webhook POST: the events of these acts; none at all is LINE's connectivity check."""
 
     acts: list[Act] = Field(default_factory=list, max_length=1_000)
+
+
+class NewKey(Strict):
+    """The public half of a key that signs assertions, as LINE's console takes it: RSA of 2,048
+    bits, either `use` or `key_ops`, and no `kid`.
+    """
+
+    kty: Literal["RSA"]
+    alg: Literal["RS256"]
+    n: str = Field(pattern=r"^[g-z0-9_-][A-Za-z0-9_-]{341}$")
+    e: str = Field(pattern=r"^[A-Za-z0-9_-]{2,6}$")
+    use: Literal["sig"] | None = None
+    key_ops: tuple[Literal["verify"]] | None = None
 
 
 class Advance(Strict):
@@ -112,6 +125,7 @@ def control_routes(sim: Sim, stopping: Stopping) -> APIRouter:
         ("GET", "/state", control.state),
         ("POST", "/users", control.add_user),
         ("POST", "/groups", control.add_group),
+        ("POST", "/keys", control.add_key),
         ("POST", "/media", control.upload),
         ("POST", "/deliveries", control.deliver),
         ("GET", "/deliveries", control.deliveries),
@@ -150,7 +164,11 @@ class Control:
         platform = self._sim.platform
         with platform.watch.reading():
             return {
-                "bot": {"userId": platform.bot_user_id, "name": platform.options.bot_name},
+                "bot": {
+                    "userId": platform.bot_user_id,
+                    "name": platform.options.bot_name,
+                    "channelId": platform.options.channel_id,
+                },
                 "users": [views.user_view(user) for user in platform.world.users.values()],
                 "groups": [views.group_view(group) for group in platform.world.groups.values()],
                 "last": [views.bubble_view(bubble) for bubble in platform.chats.last()],
@@ -169,6 +187,11 @@ class Control:
             members = [self._sim.platform.world.user(user_id) for user_id in new.members]
         group = self._sim.add_group(new.name, members, kind=new.kind, present=new.present)
         return views.group_view(group)
+
+    async def add_key(self, new: NewKey) -> View:
+        if (new.use is None) == (new.key_ops is None):
+            raise HTTPException(422, "either use or key_ops")
+        return {"kid": self._sim.add_key(new.model_dump(include={"n", "e"}))}
 
     async def upload(self, request: Request, name: str = "photo.jpg") -> View:
         """Keeps the raw body for an act that names it; a form's content types are refused (see the

@@ -3,19 +3,30 @@ request id.
 """
 
 import contextlib
-import hmac
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from linemessages import check_request
 from linemessages.finding import Found
-from linesim.http import menus, reading, sending, webhook_settings
+from linesim.http import (
+    chats,
+    coupons,
+    menus,
+    narrowcasts,
+    numbers,
+    oauth,
+    reading,
+    sending,
+    webhook_settings,
+)
 from linesim.http.answers import Answer, Body, NoAnswer, faulty, refusal
 from linesim.http.stopping import Stopped, Stopping
 from linesim.http.webhook_settings import Errand
@@ -25,7 +36,10 @@ from linesim.model.endpoints import ENDPOINTS, MENU_ENDPOINTS, Endpoint
 from linesim.model.errors import LineError
 from linesim.model.faults import Cut, Drip, Fault, Late, Status
 from linesim.model.media import Medium
+from linesim.model.platform import Platform
 from linesim.people.sim import Sim
+
+log = logging.getLogger(__name__)
 
 MOST_BODY_BYTES = 2 * 1024 * 1024
 JSON = ("application/json",)
@@ -33,8 +47,45 @@ METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
 
 Act = Callable[..., Answer | Errand]
 
+log = logging.getLogger(__name__)
+
+
+def _not_here(refused: Callable[[], LineError]) -> Act:
+    def act(platform: Platform, call: Call, **ids: str) -> Answer:
+        log.warning("linesim does not have this operation: %s %s", call.method, call.path)
+        raise refused()
+
+    return act
+
+
 ACTS: dict[str, Act] = {
     **{one.name: getattr(menus, one.name) for one in MENU_ENDPOINTS},
+    "narrowcast": narrowcasts.narrowcast,
+    "narrowcast_progress": narrowcasts.progress,
+    "broadcast": sending.broadcast,
+    **{f"sent_{way}": numbers.sent for way in ("reply", "push", "multicast", "broadcast")},
+    "unit_usage": numbers.unit_usage,
+    "unit_names": numbers.unit_names,
+    "insight_deliveries": numbers.deliveries,
+    "insight_followers": numbers.followers,
+    "followers": reading.followers,
+    "group_members": reading.members,
+    "room_members": reading.members,
+    "link_token": chats.link_token,
+    "mark_read": chats.mark_read,
+    "mark_all_read": chats.mark_all_read,
+    "coupons": coupons.listed,
+    "create_coupon": coupons.create,
+    "coupon": coupons.detail,
+    "close_coupon": coupons.close,
+    # A bot without a membership plan, and without LINE's notification messages.
+    "membership": _not_here(errors.not_found),
+    "memberships": _not_here(errors.not_found),
+    "membership_users": _not_here(errors.not_found),
+    "pnp_push": _not_here(errors.no_access),
+    "sent_pnp": _not_here(errors.no_access),
+    "leave_group": chats.leave,
+    "leave_room": chats.leave,
     "reply": sending.reply,
     "push": sending.push,
     "multicast": sending.multicast,
@@ -59,9 +110,18 @@ ACTS: dict[str, Act] = {
     "webhook": webhook_settings.endpoint,
     "set_webhook": webhook_settings.set_endpoint,
     "test_webhook": webhook_settings.test,
+    "issue_token": oauth.issue,
+    "verify_token": oauth.verify,
+    "revoke_token": oauth.revoke,
+    "issue_token_by_jwt": oauth.issue_by_jwt,
+    "verify_token_by_jwt": oauth.verify_by_jwt,
+    "revoke_token_by_jwt": oauth.revoke_by_jwt,
+    "token_key_ids": oauth.key_ids,
+    "issue_stateless_token": oauth.issue_stateless,
 }
 
-UNKNOWN = Endpoint("unknown", "*", "/v2/{rest:path}")
+UNKNOWN = Endpoint("unknown", "*", "/{rest:path}")
+UNKNOWN_UNDER = ("/v2", "/oauth2", "/bot")
 
 
 def line_routes(sim: Sim, stopping: Stopping) -> APIRouter:
@@ -71,7 +131,8 @@ def line_routes(sim: Sim, stopping: Stopping) -> APIRouter:
     for endpoint in ENDPOINTS:
         handle = partial(api.handle, endpoint)
         router.add_api_route(endpoint.path, handle, methods=[endpoint.method])
-    router.add_api_route(UNKNOWN.path, partial(api.handle, UNKNOWN), methods=METHODS)
+    for under in UNKNOWN_UNDER:
+        router.add_api_route(under + UNKNOWN.path, partial(api.handle, UNKNOWN), methods=METHODS)
     return router
 
 
@@ -88,7 +149,7 @@ class LineApi:
             raw = await _read(request)
         except ClientDisconnect:
             return self._finish(call, request, None)
-        self._note_body(call, raw)
+        self._note_body(endpoint, call, raw)
         try:
             answer = await self._answer(endpoint, call, request, raw)
         except Stopped:
@@ -98,6 +159,7 @@ class LineApi:
 
     def _begin(self, endpoint: Endpoint, request: Request) -> Call:
         platform, state = self._platform, request.scope.get("state", {})
+        query = request.query_params
         with platform.watch.changing():
             return platform.calls.begin(
                 started=state.get("arrived") or time.monotonic(),
@@ -106,15 +168,19 @@ class LineApi:
                 endpoint=endpoint.name,
                 method=request.method,
                 path=request.url.path,
+                query={name: ",".join(query.getlist(name)) for name in query},
                 request_id=ids.request_id(),
-                retry_key=request.headers.get("x-line-retry-key"),
-                query=dict(request.query_params),
+                retry_key=request.headers.get("x-line-retry-key") or None,
                 user_id=request.path_params.get("user_id"),
             )
 
-    def _note_body(self, call: Call, raw: bytes | None) -> None:
+    def _note_body(self, endpoint: Endpoint, call: Call, raw: bytes | None) -> None:
         """Keeps the readable body, also of calls that are refused or hit by a fault."""
-        if raw:
+        if endpoint.takes_form:
+            with self._platform.watch.changing():
+                call.body = dict(parse_qsl((raw or b"").decode(errors="replace"))) or call.query
+                self._platform.calls.note_body(call, len(raw or b""))
+        elif raw:
             with self._platform.watch.changing(), contextlib.suppress(ValueError, RecursionError):
                 call.body = json.loads(raw)
                 self._platform.calls.note_body(call, len(raw))
@@ -132,6 +198,8 @@ class LineApi:
             except LineError as error:
                 return refusal(error)
             if isinstance(done, Answer):
+                if done.event is not None:
+                    self._sim.deliver_later(done.event)
                 return done
             # Without the lock, since the bot server may be slow, or call this API itself.
             test = partial(self._sim.test_webhook, done.url)
@@ -148,12 +216,16 @@ class LineApi:
         return await self._through(fault, call, act)
 
     def _admit(self, endpoint: Endpoint, request: Request) -> None:
+        if not endpoint.takes_form:
+            self._authenticate(request)
+        self._platform.rate_limits.check(endpoint.name)
+
+    def _authenticate(self, request: Request) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise errors.not_authenticated("missing authorization header")
-        if not hmac.compare_digest(token.encode(), self._platform.options.token.encode()):
+        if not self._platform.channel_tokens.is_valid(token):
             raise errors.not_authenticated("invalid token")
-        self._platform.rate_limits.check(endpoint.name)
 
     async def _through(
         self, fault: Fault | None, call: Call, act: Callable[[], Awaitable[Answer]]
@@ -185,7 +257,7 @@ class LineApi:
         if endpoint.schema is not None and call.body is not None:
             _refuse(check_request(endpoint.schema, call.body))
         given = dict(request.path_params)
-        if endpoint.media_types:
+        if endpoint.media_types and not endpoint.takes_form:
             given["image"] = Medium(raw or b"", request.headers["content-type"], "")
         answer = ACTS[endpoint.name](self._platform, call, **given)
         call.accepted, call.accepted_at = True, time.monotonic()
@@ -197,10 +269,12 @@ class LineApi:
             call.finished = time.monotonic()
             call.hung_up = connection.lost if connection else None
             if answer is None:
+                _log(call, None)
                 return NoAnswer()
             call.status, call.message = answer.status, answer.message
             call.details = answer.details
         headers = {"x-line-request-id": call.request_id, **answer.headers}
+        _log(call, answer)
         if answer.is_plain:
             return Response(answer.content, answer.status, headers, answer.media_type)
         return Body(
@@ -212,6 +286,20 @@ class LineApi:
             spoilt=answer.spoilt,
             pause=self._pause,
         )
+
+
+def _log(call: Call, answer: Answer | None) -> None:
+    """One line a call, without texts, tokens, or the query of its URL."""
+    status = answer.status if answer else "closed"
+    if call.endpoint == UNKNOWN.name:
+        log.warning("linesim does not have %s %s status=%s", call.method, call.path, status)
+    elif log.isEnabledFor(logging.INFO):
+        line = f"{call.endpoint} {call.method} {call.path} status={status}"
+        line += f" chat={call.chat_id or call.user_id or '-'}"
+        if answer and answer.status >= 400:
+            paths = ",".join(one.get("property", "-") for one in answer.details)
+            line += f' message="{answer.message}"{paths and f" properties={paths}"}'
+        log.info("%s", line)
 
 
 async def _read(request: Request) -> bytes | None:

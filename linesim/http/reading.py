@@ -1,19 +1,23 @@
-"""The read calls of LINE's API: profiles, groups, the bot, its quota and the media of users.
+"""The read calls of LINE's API: profiles, friends, groups, the bot, its quota, users' media.
 
 Also the loading animation, which answers 202 and lasts until the bot's next message. Callers hold
 the simulator's lock.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from linemessages import Finding
 from linesim.http.answers import Answer, json_answer
-from linesim.model import errors
+from linesim.model import errors, ids
 from linesim.model.calls import Call
+from linesim.model.errors import LineError
 from linesim.model.media import Content, sample
 from linesim.model.platform import Platform
 from linesim.model.stream import Change
 from linesim.model.world import Group, User
+
+TOKEN_SECONDS = 24 * 60 * 60
 
 
 def profile(platform: Platform, call: Call, user_id: str) -> Answer:
@@ -31,7 +35,7 @@ def profile(platform: Platform, call: Call, user_id: str) -> Answer:
 def member(platform: Platform, call: Call, user_id: str, **chat: str) -> Answer:
     """Also for members who are not friends or have blocked the bot."""
     call.user_id = user_id
-    if user_id not in _chat(platform, call, **chat).members:
+    if user_id not in in_chat(platform, call, **chat).members:
         raise errors.not_found()
     return json_answer(_member(platform.world.user(user_id)))
 
@@ -41,7 +45,7 @@ def _member(user: User) -> dict[str, Any]:
 
 
 def group_summary(platform: Platform, call: Call, group_id: str) -> Answer:
-    group = _chat(platform, call, group_id=group_id)
+    group = in_chat(platform, call, group_id=group_id)
     return json_answer(
         {"groupId": group.chat_id, "groupName": group.name, "pictureUrl": group.picture_url}
     )
@@ -49,10 +53,41 @@ def group_summary(platform: Platform, call: Call, group_id: str) -> Answer:
 
 def size(platform: Platform, call: Call, **chat: str) -> Answer:
     """Without the bot itself."""
-    return json_answer({"count": len(_chat(platform, call, **chat).members)})
+    return json_answer({"count": len(in_chat(platform, call, **chat).members)})
 
 
-def _chat(platform: Platform, call: Call, *, group_id: str = "", room_id: str = "") -> Group:
+def followers(platform: Platform, call: Call) -> Answer:
+    found, more = page(platform, call, platform.world.friends(), 1_000, usual=300)
+    return json_answer({"userIds": found, **more})
+
+
+def members(platform: Platform, call: Call, **chat: str) -> Answer:
+    """Also members who are not friends or have blocked the bot."""
+    found, more = page(platform, call, in_chat(platform, call, **chat).members, 100)
+    return json_answer({"memberIds": found, **more})
+
+
+def page(
+    platform: Platform, call: Call, found: Sequence[str], most: int, *, usual: int | None = None
+) -> tuple[Sequence[str], dict[str, str]]:
+    """The ids from `start` on, up to `limit`, and `next` if there are more; `usual` is the limit of
+    a call without one. A continuation token is valid for 24 hours.
+    """
+    now, limit = platform.clock.time(), call.query.get("limit", str(usual or most))
+    if not limit.isdecimal() or not 1 <= int(limit) <= most:
+        raise errors.invalid_parameter("limit")
+    if start := call.query.get("start"):
+        until, found = platform.pages.get(start, (0.0, ()))
+        if now >= until:
+            raise LineError(400, "Invalid start param")
+    if not (left := found[int(limit) :]):
+        return found, {}
+    token = ids.page_token()
+    platform.pages[token] = now + TOKEN_SECONDS, left
+    return found[: int(limit)], {"next": token}
+
+
+def in_chat(platform: Platform, call: Call, *, group_id: str = "", room_id: str = "") -> Group:
     """Return the group or the room of this id, if the bot is in it."""
     chat_id, kind = group_id or room_id, "group" if group_id else "room"
     call.chat_id = chat_id
@@ -63,13 +98,14 @@ def _chat(platform: Platform, call: Call, *, group_id: str = "", room_id: str = 
 
 
 def info(platform: Platform, call: Call) -> Answer:
+    mode = platform.options.chat_mode
     return json_answer(
         {
             "userId": platform.bot_user_id,
             "basicId": "@" + platform.bot_user_id[1:9],
             "displayName": platform.options.bot_name,
-            "chatMode": "bot",
-            "markAsReadMode": "auto",
+            "chatMode": mode,
+            "markAsReadMode": "auto" if mode == "bot" else "manual",
         }
     )
 
@@ -87,6 +123,8 @@ def content(platform: Platform, call: Call, message_id: str) -> Answer:
     found = platform.contents.find(message_id)
     if not platform.contents.ready(found):
         return Answer(202, b"")
+    if found.fails:
+        raise errors.not_found()
     return _medium(found)
 
 
@@ -107,8 +145,9 @@ def transcoding(platform: Platform, call: Call, message_id: str) -> Answer:
     found = platform.contents.find(message_id)
     if found.kind not in ("video", "audio"):
         raise errors.not_found()
-    done = platform.contents.ready(found)
-    return json_answer({"status": "succeeded" if done else "processing"})
+    if not platform.contents.ready(found):
+        return json_answer({"status": "processing"})
+    return json_answer({"status": "failed" if found.fails else "succeeded"})
 
 
 def _medium(found: Content) -> Answer:

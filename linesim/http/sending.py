@@ -1,4 +1,4 @@
-"""Reply, push and multicast: what LINE checks beyond the body, and the result in the chats.
+"""Reply, push, multicast, broadcast: what LINE checks beyond the body, and the result in the chats.
 
 Callers hold the simulator's lock, so that a token or key is checked and used up in one step.
 """
@@ -39,7 +39,7 @@ def push(platform: Platform, call: Call) -> Answer:
     chat_id = call.body["to"]
     _refuse_unknown_chat(platform, chat_id)
     platform.rate_limits.check_recipient(chat_id)
-    sent = _accept_counted(platform, call, [chat_id], "push")
+    sent = accept_counted(platform, call, [chat_id], "push")
     return json_answer({"sentMessages": sent})
 
 
@@ -56,7 +56,12 @@ def multicast(platform: Platform, call: Call) -> Answer:
         is_known = is_taken or user_id in platform.world.users
         if not user_id.startswith("U") or not is_known:
             raise errors.invalid_property(f"to[{place}]")
-    _accept_counted(platform, call, list(dict.fromkeys(call.body["to"])), "multicast")
+    accept_counted(platform, call, list(dict.fromkeys(call.body["to"])), "multicast")
+    return json_answer({})
+
+
+def broadcast(platform: Platform, call: Call) -> Answer:
+    accept_counted(platform, call, platform.world.friends(), "broadcast")
     return json_answer({})
 
 
@@ -90,7 +95,7 @@ def _refuse_unknown_chat(platform: Platform, chat_id: str) -> None:
         raise errors.not_sent()
 
 
-def _accept_counted(platform: Platform, call: Call, to: Sequence[str], way: Way) -> Sent:
+def accept_counted(platform: Platform, call: Call, to: Sequence[str], way: Way) -> Sent:
     """Counts the users reached, regardless of the number of messages (docs, "Messaging API
     pricing").
     """
@@ -126,14 +131,16 @@ def _deliver(platform: Platform, call: Call, to: Sequence[str], way: Way, sent: 
 
     The source of a hand-made event counts as answered, even if linesim does not know it.
     """
-    now, missed = platform.clock.time(), []
+    now, missed, people = platform.clock.time(), [], 0
     for chat_id in to:
         if reason := platform.world.why_unreached(chat_id, way, now):
             if way != "reply" or reason != "unknown":
                 missed.append((chat_id, reason))
-        elif platform.world.people_reached(chat_id, way, now):
+        elif reached := platform.world.people_reached(chat_id, way, now):
+            people += len(reached)
             _show(platform, call, chat_id, sent)
     call.unreached = tuple(missed)
+    platform.sent.count(way, people, call.body.get("customAggregationUnits") or ())
 
 
 def _show(platform: Platform, call: Call, chat_id: str, sent: Sent) -> None:

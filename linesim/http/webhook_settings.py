@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
-from linemessages import Finding
 from linesim.http.answers import Answer, json_answer, moment
 from linesim.model import errors
 from linesim.model.calls import Call
 from linesim.model.deliveries import Delivery
 from linesim.model.platform import Platform
 
-MOST_URL = 500
-
-# The reasons that LINE gives (reference, "Test webhook endpoint"), by how a delivery failed here.
-REASONS = {"could_not_connect": "COULD_NOT_CONNECT", "request_timeout": "REQUEST_TIMEOUT"}
+# LINE's reason and detail (reference, "Test webhook endpoint"), by how a delivery failed here.
+FAILURES = {
+    "could_not_connect": ("COULD_NOT_CONNECT", "Failure to connect"),
+    "request_timeout": ("REQUEST_TIMEOUT", "Request timeout"),
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def endpoint(platform: Platform, call: Call) -> Answer:
 
 def set_endpoint(platform: Platform, call: Call) -> Answer:
     """Unlike LINE it also accepts plain HTTP, since bot servers on this machine use it."""
-    platform.webhook_url = _checked(call.body.get("endpoint"))
+    platform.webhook_url = _checked(call.body["endpoint"])
     return json_answer({})
 
 
@@ -53,36 +52,37 @@ def test(platform: Platform, call: Call) -> Errand:
 
 def tested(delivery: Delivery) -> Answer:
     """The result of a delivery without events, in LINE's form."""
+    reason, detail = _found(delivery)
     return json_answer(
         {
             "success": delivery.delivered,
             "timestamp": moment(delivery.at),
             "statusCode": delivery.status or 0,
-            "reason": _reason(delivery),
-            "detail": str(delivery.status or delivery.error),
+            "reason": reason,
+            "detail": detail,
         }
     )
 
 
-def _reason(delivery: Delivery) -> str:
-    if delivery.status is not None:
-        return "OK" if delivery.delivered else "ERROR_STATUS_CODE"
-    return REASONS.get(delivery.error or "", "UNCLASSIFIED")
+def _found(delivery: Delivery) -> tuple[str, str]:
+    if delivery.status is None:
+        return FAILURES.get(delivery.error or "", ("UNCLASSIFIED", "N/A"))
+    return "OK" if delivery.delivered else "ERROR_STATUS_CODE", str(delivery.status)
 
 
 def _url_of(platform: Platform) -> str:
     if platform.webhook_url is None:
-        raise errors.not_found()
+        raise errors.no_webhook_endpoint()
     return platform.webhook_url
 
 
-def _checked(url: Any) -> str:
-    if not isinstance(url, str) or len(url) > MOST_URL or not _is_http(url):
-        raise errors.invalid_body(Finding("Invalid webhook endpoint URL", "endpoint"))
+def _checked(url: str) -> str:
+    if not is_http(url):
+        raise errors.invalid_webhook_endpoint()
     return url
 
 
-def _is_http(url: str) -> bool:
+def is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
     except ValueError:

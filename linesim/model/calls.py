@@ -22,7 +22,8 @@ MOST_BODY_BYTES = 256 * 1024 * 1024
 class Call:
     """One call. `started` and `finished` are seconds of time.monotonic(), `at` is Unix time.
 
-    `endpoint` is a name of linesim.model.endpoints or "unknown". `accepted` is whether LINE carried
+    `endpoint` is a name of linesim.model.endpoints or "unknown". `query` has a repeated parameter's
+    values joined by commas. `accepted` is whether LINE carried
     out the call, regardless of the answer, and `accepted_at` when; `status` is None while the call
     is under way, and if the connection was closed; `message` and `details` are a refusal's.
     `connection` numbers the connection that it came by; `hung_up` is when the caller closed that
@@ -39,8 +40,8 @@ class Call:
     method: str
     path: str
     request_id: str
-    retry_key: str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
+    retry_key: str | None = None
     body: Any = field(default=None, repr=False)
     body_bytes: int = 0
     status: int | None = None

@@ -5,6 +5,7 @@ The limits are LINE's own, one token bucket per channel and endpoint whatever th
 (reference, "Rate limits").
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -39,31 +40,88 @@ class Endpoint:
     body_is_optional: bool = False
     media_types: tuple[str, ...] = ()
     """Of a body that is not JSON."""
+    takes_form: bool = False
+    """Takes a form, or a query, and no bearer token."""
 
+
+FORM = ("application/x-www-form-urlencoded",)
+OF_CHANNEL_TOKENS = tuple(
+    Endpoint(name, method, path, rate, media_types=types, takes_form=True)
+    for name, method, path, rate, types in (
+        ("issue_token", "POST", "/v2/oauth/accessToken", Rate(370), FORM),
+        ("verify_token", "POST", "/v2/oauth/verify", MOST, FORM),
+        ("revoke_token", "POST", "/v2/oauth/revoke", MOST, FORM),
+        ("issue_token_by_jwt", "POST", "/oauth2/v2.1/token", MOST, FORM),
+        ("verify_token_by_jwt", "GET", "/oauth2/v2.1/verify", MOST, ()),
+        ("revoke_token_by_jwt", "POST", "/oauth2/v2.1/revoke", MOST, FORM),
+        ("token_key_ids", "GET", "/oauth2/v2.1/tokens/kid", MOST, ()),
+        ("issue_stateless_token", "POST", "/oauth2/v3/token", MOST, FORM),
+    )
+)
+
+HOURLY = Rate(60, 3_600)
+FEWER = Rate(200)
+MESSAGING = (
+    *(
+        Endpoint(way, "POST", f"/v2/bot/message/{way}", HOURLY, f"{way.title()}Request", True)
+        for way in ("narrowcast", "broadcast")
+    ),
+    Endpoint("narrowcast_progress", "GET", "/v2/bot/message/progress/narrowcast"),
+    *(
+        Endpoint(f"sent_{way}", "GET", f"/v2/bot/message/delivery/{way}")
+        for way in ("reply", "push", "multicast", "broadcast", "pnp")
+    ),
+    Endpoint("unit_usage", "GET", "/v2/bot/message/aggregation/info"),
+    Endpoint("unit_names", "GET", "/v2/bot/message/aggregation/list"),
+    Endpoint("insight_deliveries", "GET", "/v2/bot/insight/message/delivery", HOURLY),
+    Endpoint("insight_followers", "GET", "/v2/bot/insight/followers", HOURLY),
+    Endpoint("followers", "GET", "/v2/bot/followers/ids"),
+    Endpoint("group_members", "GET", "/v2/bot/group/{group_id}/members/ids"),
+    Endpoint("room_members", "GET", "/v2/bot/room/{room_id}/members/ids"),
+    Endpoint("link_token", "POST", "/v2/bot/user/{user_id}/linkToken", body_is_optional=True),
+    Endpoint(
+        "mark_read", "POST", "/v2/bot/chat/markAsRead", MOST, "MarkMessagesAsReadByTokenRequest"
+    ),
+    Endpoint(
+        "mark_all_read", "POST", "/v2/bot/message/markAsRead", MOST, "MarkMessagesAsReadRequest"
+    ),
+    Endpoint("create_coupon", "POST", "/v2/bot/coupon", FEWER, "CouponCreateRequest"),
+    Endpoint("coupons", "GET", "/v2/bot/coupon", FEWER),
+    Endpoint("coupon", "GET", "/v2/bot/coupon/{coupon_id}", FEWER),
+    Endpoint(
+        "close_coupon", "PUT", "/v2/bot/coupon/{coupon_id}/close", FEWER, body_is_optional=True
+    ),
+    Endpoint("membership", "GET", "/v2/bot/membership/subscription/{user_id}", FEWER),
+    Endpoint("memberships", "GET", "/v2/bot/membership/list", FEWER),
+    Endpoint("membership_users", "GET", "/v2/bot/membership/{membership_id}/users/ids", FEWER),
+    Endpoint("pnp_push", "POST", "/bot/pnp/push"),
+    Endpoint("leave_group", "POST", "/v2/bot/group/{group_id}/leave", body_is_optional=True),
+    Endpoint("leave_room", "POST", "/v2/bot/room/{room_id}/leave", body_is_optional=True),
+)
 
 MENU = "/v2/bot/richmenu"
 ONE_MENU = "/v2/bot/richmenu/{rich_menu_id}"
 ALIAS = "/v2/bot/richmenu/alias/{rich_menu_alias_id}"
 DEFAULT_MENU = "/v2/bot/user/all/richmenu"
 USER_MENU = "/v2/bot/user/{user_id}/richmenu"
-HOURLY = Rate(100, 3_600)
+MENUS_HOURLY = Rate(100, 3_600)
 IMAGES = ("image/jpeg", "image/png")
 
 # Where the paths of two fit a call, the first of them takes it.
 MENU_ENDPOINTS = (
-    Endpoint("create_menu", "POST", MENU, HOURLY, "RichMenuRequest"),
+    Endpoint("create_menu", "POST", MENU, MENUS_HOURLY, "RichMenuRequest"),
     Endpoint("validate_menu", "POST", f"{MENU}/validate", schema="RichMenuRequest"),
     Endpoint("menus", "GET", f"{MENU}/list", Rate(10)),
     Endpoint("create_menu_alias", "POST", f"{MENU}/alias", schema="CreateRichMenuAliasRequest"),
     Endpoint("menu_aliases", "GET", f"{MENU}/alias/list"),
     Endpoint("menu_alias", "GET", ALIAS),
     Endpoint("update_menu_alias", "POST", ALIAS, schema="UpdateRichMenuAliasRequest"),
-    Endpoint("delete_menu_alias", "DELETE", ALIAS, HOURLY),
+    Endpoint("delete_menu_alias", "DELETE", ALIAS, MENUS_HOURLY),
     Endpoint("link_menus", "POST", f"{MENU}/bulk/link", schema="RichMenuBulkLinkRequest"),
     Endpoint("unlink_menus", "POST", f"{MENU}/bulk/unlink", schema="RichMenuBulkUnlinkRequest"),
     Endpoint("batch_menus", "POST", f"{MENU}/batch", Rate(3, 3_600), "RichMenuBatchRequest"),
     Endpoint("validate_batch", "POST", f"{MENU}/validate/batch", schema="RichMenuBatchRequest"),
-    Endpoint("menu_progress", "GET", f"{MENU}/progress/batch", HOURLY),
+    Endpoint("menu_progress", "GET", f"{MENU}/progress/batch", MENUS_HOURLY),
     Endpoint("set_menu_image", "POST", f"{ONE_MENU}/content", media_types=IMAGES),
     Endpoint("menu_image", "GET", f"{ONE_MENU}/content"),
     Endpoint("menu", "GET", ONE_MENU),
@@ -73,10 +131,11 @@ MENU_ENDPOINTS = (
     Endpoint("link_menu", "POST", f"{USER_MENU}/{{rich_menu_id}}"),
     Endpoint("user_menu", "GET", USER_MENU),
     Endpoint("unlink_menu", "DELETE", USER_MENU),
-    Endpoint("delete_menu", "DELETE", ONE_MENU, HOURLY),
+    Endpoint("delete_menu", "DELETE", ONE_MENU, MENUS_HOURLY),
 )
 
 ENDPOINTS = (
+    *OF_CHANNEL_TOKENS,
     Endpoint("reply", "POST", "/v2/bot/message/reply", schema="ReplyMessageRequest"),
     Endpoint(
         "push",
@@ -137,6 +196,7 @@ ENDPOINTS = (
         schema="TestWebhookEndpointRequest",
         body_is_optional=True,
     ),
+    *MESSAGING,
     *MENU_ENDPOINTS,
 )
 
@@ -200,8 +260,8 @@ class RateLimits:
 
 
 class Quota:
-    """Counts the users reached by pushes and multicasts in a calendar month of Japan; replies are
-    free, and so is a message that cannot be received (docs, "Messaging API pricing").
+    """Counts the users reached in a calendar month of Japan; replies are free, and so is a message
+    that cannot be received (docs, "Messaging API pricing").
 
     `reserved` is the part that a delivery of LINE's console reserves while it lasts: LINE refuses
     messages beyond the rest, and the consumption does not show it. Callers hold the simulator's
@@ -225,10 +285,14 @@ class Quota:
             self.month, self.people = month, 0
         return self.people
 
+    @property
+    def left(self) -> float:
+        """The messages that may still be sent."""
+        return math.inf if self.limit is None else self.limit - self.used - self.reserved
+
     def check(self, people: int) -> None:
         """Refuses messages beyond the limit, and all messages once the limit is reached."""
-        used = self.used + self.reserved
-        if self.limit is not None and used + max(people, 1) > self.limit:
+        if max(people, 1) > self.left:
             raise errors.monthly_limit()
 
     def count(self, people: int) -> None:

@@ -39,6 +39,19 @@ class LineError(Exception):
         return body
 
 
+class OAuthError(LineError):
+    """A refusal of a call for channel access tokens, in the form of OAuth."""
+
+    def __init__(self, error: str, description: str | None) -> None:
+        super().__init__(400, description or error)
+        self._error = {"error": error}
+        if description:
+            self._error["error_description"] = description
+
+    def body(self) -> dict[str, Any]:
+        return self._error
+
+
 class UnknownChat(LookupError):
     """A user, group, room, message or medium was named that the simulator does not have."""
 
@@ -88,7 +101,10 @@ def not_authenticated(reason: str) -> LineError:
     )
 
 
+no_access = partial(LineError, 403, "Access to this API is not available for your account")
 not_found = partial(LineError, 404, "Not found")
+no_webhook_endpoint = partial(LineError, 404, "Webhook endpoint not found")
+invalid_webhook_endpoint = partial(LineError, 400, "Invalid webhook endpoint URL")
 retry_key_not_supported = partial(LineError, 400, "The retry key is not supported by this API")
 retry_key_malformed = partial(LineError, 400, "The retry key must be a UUID in hexadecimal format")
 retry_key_changed = partial(LineError, 400, "The retry key was used for another request")

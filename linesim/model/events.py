@@ -15,7 +15,12 @@ from linesim.model.world import Group, User
 Source = dict[str, str]
 Content = dict[str, Any]
 
-REPLYABLE = frozenset({"message", "messageEdited", "follow", "join", "memberJoined", "postback"})
+REPLYABLE = frozenset(
+    {
+        *("message", "messageEdited", "follow", "join", "memberJoined", "postback"),
+        *("videoPlayComplete", "beacon", "accountLink"),
+    }
+)
 UNQUOTABLE = frozenset({"audio", "file", "location"})
 
 

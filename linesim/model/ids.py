@@ -18,6 +18,7 @@ room_id = partial(_chat_id, "R")
 reply_token = partial(secrets.token_hex, 16)
 quote_token = partial(secrets.token_urlsafe, 48)
 read_token = partial(secrets.token_urlsafe, 32)
+link_token = page_token = partial(secrets.token_urlsafe, 24)
 
 
 def request_id() -> str:
@@ -27,6 +28,9 @@ def request_id() -> str:
 def event_id(now: float) -> str:
     """A webhookEventId: a ULID that begins with the event's time (Unix seconds)."""
     return str(ULID.from_datetime(datetime.fromtimestamp(now, UTC)))
+
+
+coupon_id = event_id
 
 
 class MessageIds:

@@ -65,11 +65,14 @@ def medium(data: bytes, *, name: str, media_type: str | None = None) -> Medium:
 
 @dataclass
 class Content:
-    """A sent medium; `ready_at` (monotonic) is when LINE has finished preparing it."""
+    """A sent medium; `ready_at` (monotonic) is when LINE has finished preparing it, or, if it
+    `fails`, gives it up.
+    """
 
     kind: Kind
     medium: Medium
     ready_at: Annotated[float, Field(exclude=True)] = 0.0  # a saved one is ready
+    fails: bool = False
     unsent: bool = False
 
 
@@ -82,10 +85,16 @@ class Contents:
         self._bytes = 0
 
     def keep(
-        self, message_id: str, kind: Kind, medium: Medium, *, preparing_seconds: float
+        self,
+        message_id: str,
+        kind: Kind,
+        medium: Medium,
+        *,
+        preparing_seconds: float,
+        fails: bool = False,
     ) -> None:
         ready_at = self._clock.monotonic() + preparing_seconds
-        self._add(message_id, Content(kind, medium, ready_at))
+        self._add(message_id, Content(kind, medium, ready_at, fails))
 
     def _add(self, message_id: str, content: Content) -> None:
         self._contents[message_id] = content

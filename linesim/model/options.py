@@ -26,17 +26,20 @@ class Options:
     many pushes one chat may get before LINE's 429 for a flood, None for no limit, since LINE tells
     no number. `unknown_members`: whether a multicast to an id that LINE does not know is taken, or
     refused with its place, since LINE's reference says both. `latency_ms`: how long after doing
-    what a call asks LINE answers it. `webhook_timeout_seconds` is how long LINE waits for the bot
-    server's answer. `state` is the file that keeps users, chats and media over restarts. `bot`
-    (module:name) is the bot that recorded tests import. `console_url` is that of a linedesk's
-    console, which the page asks why an event has no answer, and `console_login` the Authorization
-    header. `most_calls` and `most_deliveries`: how many records of each are kept, the newest. Of
-    unruly webhooks: `redelivered_seconds` is how long after the answer one comes again,
-    `overtaken_seconds` how long one is held back at most for another one to overtake it, and
-    `most_extras` how many are sent on top at once.
+    what a call asks LINE answers it. `chat_mode`: "chat" is the switch "Chat" of LINE's console,
+    with which users' messages are read only once the bot marks them. `webhook_timeout_seconds` is
+    how long LINE waits for the bot server's answer. `token` is a long-lived channel access token.
+    `state` is the file that keeps users, chats, media and menus over restarts. `bot` (module:name)
+    is the bot that recorded tests import. `most_calls` and `most_deliveries`: how many records of
+    each are kept, the newest. Of unruly webhooks: `redelivered_seconds` is how long after the
+    answer one comes again, `overtaken_seconds` how long one is held back at most for another one to
+    overtake it, and `most_extras` how many are sent on top at once. `console_url` is that of a
+    linedesk's console, which the page asks why an event has no answer, and `console_login` the
+    Authorization header.
     """
 
     webhook_url: str | None = None
+    channel_id: str = field(default_factory=lambda: str(2_000_000_000 + secrets.randbelow(10**9)))
     secret: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     token: str = field(default_factory=lambda: secrets.token_urlsafe(48), repr=False)
     host: str = "127.0.0.1"
@@ -47,6 +50,7 @@ class Options:
     pushes_to_one: Rate | None = None
     unknown_members: Literal["taken", "refused"] = "taken"
     latency_ms: float = 0.0
+    chat_mode: Literal["bot", "chat"] = "bot"
     webhook_timeout_seconds: float = 2.0
     bot_name: str = "linedesk"
     state: Path | None = None

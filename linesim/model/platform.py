@@ -6,10 +6,10 @@ Also that lock, with waits for a condition of the protected state.
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Condition, RLock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from linesim.model import ids
 from linesim.model.calls import Calls
@@ -19,8 +19,10 @@ from linesim.model.faults import Rules
 from linesim.model.media import Contents
 from linesim.model.menus import Menus
 from linesim.model.options import Options
+from linesim.model.recent import Recent
+from linesim.model.sent import Sent
 from linesim.model.stream import Change, Stream
-from linesim.model.tokens import ReplyTokens, RetryKeys
+from linesim.model.tokens import ChannelTokens, LinkToken, ReplyTokens, RetryKeys
 from linesim.model.views import bubble_view, clock_view
 from linesim.model.world import Bubble, Chats, World
 
@@ -91,10 +93,15 @@ class Platform:
         self.chats = Chats(self.clock)
         self.contents = Contents(self.clock)
         self.message_ids = ids.MessageIds(self.clock.time())
+        self.channel_tokens = ChannelTokens(options.token, options.secret, self.clock)
         self.reply_tokens = ReplyTokens(options.reply_token_seconds, self.clock)
         self.retry_keys = RetryKeys(self.clock)
         self.rate_limits = RateLimits(options.rate_limits, self.clock, to_one=options.pushes_to_one)
         self.quota = Quota(options.quota, self.clock)
+        self.sent = Sent(self.clock)
+        self.coupons: dict[str, dict[str, Any]] = {}
+        self.pages: Recent[str, tuple[float, Sequence[str]]] = Recent(10_000)
+        self.link_tokens: Recent[str, LinkToken] = Recent(10_000)
         self.rules = Rules()
         self.calls = Calls(options.most_calls)
         self.deliveries: deque[Delivery] = deque(maxlen=options.most_deliveries)

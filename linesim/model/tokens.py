@@ -1,4 +1,8 @@
-"""Reply tokens: valid once, and for a short time after their webhook.
+"""Channel access tokens: one that is long-lived, and those that a bot has LINE issue. A bot is
+refused a 31st token of version 2.1, and a 31st short-lived one ends the oldest (docs, "Channel
+access token").
+
+Reply tokens: valid once, and for a short time after their webhook.
 
 LINE's rule for a redelivered webhook (reference, "Reply token"): its token is valid for the same
 time again, unless it has been used or 20 minutes have passed since the event.
@@ -8,14 +12,107 @@ hours. A retry has to be the same request (docs, "Retry failed API requests": "D
 content or the recipient").
 """
 
+import hashlib
+import hmac
+import math
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from linesim.model import errors
 from linesim.model.clock import Clock
 from linesim.model.recent import Recent
+
+MOST_CHANNEL_TOKENS = 30
+STATELESS_SECONDS = 15 * 60
+LONG_LIVED_SECONDS = 100 * 365 * 24 * 60 * 60
+MOST_KEPT = 1_000
+# Of {"alg":"HS256"}: bots take a token as it is, and LINE's own begin so.
+_JWS = "eyJhbGciOiJIUzI1NiJ9"
+
+Kind = Literal["long-lived", "short-lived", "v2.1"]
+
+
+@dataclass
+class ChannelToken:
+    """`until` is Unix time: the end of its life, or when it was revoked."""
+
+    kind: Kind
+    until: float
+    key_id: str
+
+
+class ChannelTokens:
+    """Also the public keys for assertions (JWK), by their ids. Callers hold the simulator's lock.
+
+    A stateless token carries the end of its life and a signature, and nothing is kept of it.
+    """
+
+    def __init__(self, first: str, secret: str, clock: Clock) -> None:
+        self._secret = secret
+        self._clock = clock
+        until = clock.time() + LONG_LIVED_SECONDS
+        self.tokens = {first: ChannelToken("long-lived", until, "")}
+        self.keys: dict[str, dict[str, str]] = {}
+
+    @property
+    def kept(self) -> dict[str, ChannelToken]:
+        return self.tokens
+
+    @kept.setter
+    def kept(self, tokens: dict[str, ChannelToken]) -> None:
+        """The token of this start stays."""
+        self.tokens = tokens | self.tokens
+
+    def is_valid(self, token: str) -> bool:
+        if known := self.tokens.get(token):
+            return known.until > self._clock.time()
+        content, _, signature = token.rpartition(".")
+        if not hmac.compare_digest(signature.encode(), self._sign(content).encode()):
+            return False
+        return int(content.rpartition(".")[2], 16) > self._clock.time()
+
+    def valid(self, kind: Kind) -> list[ChannelToken]:
+        """Return the valid ones of a kind, oldest first."""
+        now = self._clock.time()
+        return [each for each in self.tokens.values() if each.kind == kind and each.until > now]
+
+    def seconds_left(self, token: str, *kinds: Kind) -> int | None:
+        """None for a token that is unknown or of another kind."""
+        known = self.tokens.get(token)
+        if known is None or known.kind not in kinds:
+            return None
+        return max(0, math.ceil(known.until - self._clock.time()))
+
+    def issue(self, kind: Kind, seconds: int) -> tuple[str, str]:
+        """Return a new token and its key id."""
+        valid, now = self.valid(kind), self._clock.time()
+        if len(valid) >= MOST_CHANNEL_TOKENS:
+            if kind == "v2.1":
+                told = "The maximum number of access tokens has already been issued"
+                raise errors.LineError(400, told)
+            valid[0].until = now
+        if len(self.tokens) >= MOST_KEPT:
+            self.tokens = {name: each for name, each in self.tokens.items() if each.until > now}
+        parts = secrets.token_urlsafe(128), secrets.token_urlsafe(32)
+        token = f"{_JWS}.{parts[0]}.{parts[1]}" if kind == "v2.1" else parts[0]
+        made = self.tokens[token] = ChannelToken(kind, now + seconds, secrets.token_urlsafe(16))
+        return token, made.key_id
+
+    def issue_stateless(self) -> str:
+        until = int(self._clock.time()) + STATELESS_SECONDS
+        content = f"{_JWS}.{secrets.token_hex(16)}.{until:x}"
+        return f"{content}.{self._sign(content)}"
+
+    def revoke(self, token: str, *kinds: Kind) -> None:
+        if self.seconds_left(token, *kinds):
+            self.tokens[token].until = self._clock.time()
+
+    def _sign(self, content: str) -> str:
+        return hmac.new(self._secret.encode(), content.encode(), hashlib.sha256).hexdigest()
+
 
 REDELIVERY_SECONDS = 20 * 60
 
@@ -63,6 +160,14 @@ class ReplyTokens:
             raise errors.invalid_reply_token()
         known.used = True
         return known
+
+
+@dataclass
+class LinkToken:
+    """For account linking: LINE takes it once, within ten minutes; `until` is Unix time."""
+
+    user_id: str
+    until: float
 
 
 SECONDS = 24 * 60 * 60

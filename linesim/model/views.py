@@ -38,7 +38,7 @@ def bubble_view(bubble: Bubble) -> View:
     told = _view(
         bubble,
         *("number", "chat_id", "speaker", "user_id", "message", "message_id", "event_id"),
-        *("fate", "status", "error", "via", "unsent", "edited", "quoted"),
+        *("fate", "status", "error", "via", "unsent", "edited", "read", "quoted"),
     )
     return {**told, "at": int(bubble.at * 1000)}
 

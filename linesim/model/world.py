@@ -12,11 +12,12 @@ from typing import Any, Literal
 from linesim.model import ids
 from linesim.model.clock import Clock
 from linesim.model.errors import UnknownChat
+from linesim.model.recent import Recent
 
 WROTE_LATELY_SECONDS = 7 * 24 * 60 * 60
 
 GroupKind = Literal["group", "room"]
-Way = Literal["reply", "push", "multicast"]
+Way = Literal["reply", "push", "multicast", "broadcast", "narrowcast"]
 Unreached = Literal["left", "unknown", "blocked", "no friend"]
 
 
@@ -24,7 +25,8 @@ Unreached = Literal["left", "unknown", "blocked", "no friend"]
 class User:
     """`friend`, `blocked`: of the bot. `wrote_at`: Unix time of the last 1:1 message.
 
-    `loading_until`: until then the chat shows the loading animation.
+    `loading_until`: until then the chat shows the loading animation. `followed_at`: Unix time at
+    which it became a friend for the first time; `blocked_at`: of the last block.
     """
 
     user_id: str
@@ -36,6 +38,8 @@ class User:
     language: str = "ja"
     picture_url: str = ""
     loading_until: float | None = None
+    followed_at: float | None = None
+    blocked_at: float | None = None
 
     def sees_loading(self, now: float) -> bool:
         """Whether the chat shows the loading animation; the bot's next message ends it."""
@@ -50,8 +54,8 @@ class User:
 
     @property
     def takes_multicasts(self) -> bool:
-        """LINE delivers a multicast to friends only (reference, "Conditions for sending multicast
-        message").
+        """LINE delivers a multicast to friends only, and so broadcasts and narrowcasts (reference,
+        "Conditions for sending multicast message").
         """
         return self.friend and not self.blocked
 
@@ -100,6 +104,10 @@ class World:
         except KeyError:
             raise UnknownChat(f"no group or room {chat_id}") from None
 
+    def friends(self) -> list[str]:
+        """The ids of all users whom broadcasts reach: LINE's target reach."""
+        return [user.user_id for user in self.users.values() if user.takes_multicasts]
+
     def people_reached(self, chat_id: str, way: Way, now: float) -> list[str]:
         """The users who see a message to this chat; empty if it is not delivered."""
         if self.why_unreached(chat_id, way, now) is not None:
@@ -119,10 +127,10 @@ class World:
             return "unknown"
         if user.blocked:
             return "blocked"
-        if way == "multicast":
-            arrives = user.takes_multicasts
-        else:
+        if way in ("reply", "push"):
             arrives = way == "reply" or user.takes_pushes(now)
+        else:
+            arrives = user.takes_multicasts
         return None if arrives else "no friend"
 
 
@@ -139,9 +147,9 @@ class Bubble:
 
     `message` is LINE's message object; a notice's has the event's `type`. `fate` is that of a
     user's webhook, with `status` or `error` for its end; after an edit all three are the edit's.
-    `via` is reply, push or multicast for the bot's messages. `quote_token` is for quoting it;
-    `quoted` is the message that the bot quotes. `ahead`: by how much the clock was moved then.
-    `event` is the webhook's.
+    `via` is the endpoint of the bot's messages. `read`: whether the bot has read a user's message,
+    at once or by `read_token`. `quote_token` is for quoting it; `quoted` is the message that the
+    bot quotes. `ahead`: by how much the clock was moved then. `event` is the webhook's.
     """
 
     number: int
@@ -160,6 +168,8 @@ class Bubble:
     via: str | None = None
     request_id: str | None = None
     unsent: bool = False
+    read: bool = False
+    read_token: str | None = None
     edited: bool = False
     ahead: float = 0.0
     event: dict[str, Any] | None = field(default=None, repr=False)
@@ -177,13 +187,22 @@ class Chats:
         self._chats: defaultdict[str, deque[Bubble]] = defaultdict(
             lambda: deque(maxlen=MOST_BUBBLES)
         )
+        self._read_tokens: Recent[str, Bubble] = Recent(200_000)
         self._next = 1
 
     def add(self, chat_id: str, **known: Any) -> Bubble:
         bubble = Bubble(number=self._next, chat_id=chat_id, ahead=self._clock.ahead, **known)
         self._next += 1
-        self._chats[chat_id].append(bubble)
+        self._append(bubble)
         return bubble
+
+    def _append(self, bubble: Bubble) -> None:
+        self._chats[bubble.chat_id].append(bubble)
+        if bubble.read_token:
+            self._read_tokens[bubble.read_token] = bubble
+
+    def of_read_token(self, token: str) -> Bubble | None:
+        return self._read_tokens.get(token)
 
     def of(self, chat_id: str) -> list[Bubble]:
         return [bubble for bubble in self.all_of(chat_id) if bubble.speaker != "hidden"]
@@ -200,9 +219,9 @@ class Chats:
     def kept(self, chats: dict[str, list[Bubble]]) -> None:
         """What was on its way has failed; numbers go on rising."""
         self._chats.clear()
-        for chat_id, bubbles in chats.items():
-            self._chats[chat_id].extend(bubbles)
+        for bubbles in chats.values():
             for bubble in bubbles:
+                self._append(bubble)
                 self._next = max(self._next, bubble.number + 1)
                 if bubble.fate == "sending":
                     bubble.fate, bubble.error = "failed", "unclassified"

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -30,6 +31,8 @@ class Act(Strict):
     text: str = Field(default="", max_length=20_000)
     quoted: str | None = None
     medium: str | None = None
+    preparing_seconds: float = Field(default=0.0, ge=0)
+    fails: bool = False
     message: str | None = None
     data: str | None = None
     params: dict[str, str] | None = None
@@ -42,6 +45,12 @@ class Act(Strict):
     longitude: float | None = Field(default=None, ge=-180, le=180)
     title: str | None = None
     address: str | None = None
+    tracking: str | None = None
+    hwid: str | None = None
+    beacon: Literal["enter", "banner", "stay"] | None = None
+    dm: str | None = None
+    token: str | None = None
+    nonce: str | None = None
     standby: bool = False
 
     @field_validator("act")
@@ -74,6 +83,9 @@ DRAFTS: Mapping[str, Callable[..., Event]] = {
     "unsend": Drafts.unsend,
     "edit": Drafts.edit,
     "postback": Drafts.postback,
+    "videoPlayComplete": Drafts.video_play_complete,
+    "beacon": Drafts.beacon,
+    "accountLink": Drafts.account_link,
     "richmenuswitch": Drafts.richmenuswitch,
     "follow": Drafts.follow,
     "unfollow": Drafts.unfollow,

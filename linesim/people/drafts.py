@@ -67,9 +67,13 @@ class Drafts:
         *,
         chat: Where = None,
         preparing_seconds: float = 0.0,
+        fails: bool = False,
         duration_ms: int = 2_000,
     ) -> Event:
-        """A photo, video, voice message or file: the built-in sample unless one is given."""
+        """A photo, video, voice message or file: the built-in sample unless one is given.
+
+        With `fails` LINE can't prepare it.
+        """
         kept = medium or sample(kind)
         fields: dict[str, Any] = {"contentProvider": {"type": "line"}}
         if kind == "file":
@@ -79,7 +83,11 @@ class Drafts:
         with self._platform.watch.changing():
             event = self._message(kind, user, chat, **fields)
             self._platform.contents.keep(
-                event["message"]["id"], kind, kept, preparing_seconds=preparing_seconds
+                event["message"]["id"],
+                kind,
+                kept,
+                preparing_seconds=preparing_seconds,
+                fails=fails,
             )
             return event
 
@@ -133,12 +141,9 @@ class Drafts:
         shown: str | None = None,
     ) -> Event:
         """`shown` is the action's displayText: the chat shows it as the user's words."""
-        with self._platform.watch.changing():
-            author, group = self._author(user, chat)
-            details = {"data": data, **({"params": params} if params else {})}
-            event = self._event("postback", author, group, postback=details)
-            said = {"type": "text", "text": shown} if shown else None
-            return self._noted(event, author.user_id, said)
+        details = {"data": data, **({"params": params} if params else {})}
+        said = {"type": "text", "text": shown} if shown else None
+        return self._noticed("postback", user, chat, said, postback=details)
 
     def richmenuswitch(self, user: Who, alias: str, data: str) -> Event:
         """Links the user to the rich menu of this alias."""
@@ -148,12 +153,54 @@ class Drafts:
             new = {"newRichMenuAliasId": alias} if status == "SUCCESS" else {}
             return self.postback(author, data, params={**new, "status": status})
 
+    def video_play_complete(self, user: Who, tracking: str) -> Event:
+        """Sees a video of the bot to its end, by the `trackingId` that it has in the 1:1 chat."""
+        with self._platform.watch.changing():
+            shown = self._platform.chats.of(self._user(user).user_id)
+            if not any(each.message.get("trackingId") == tracking for each in shown):
+                raise UnknownChat(f"no video with the tracking id {tracking} in this chat")
+            details = {"videoPlayComplete": {"trackingId": tracking}}
+            return self._noticed("videoPlayComplete", user, None, **details)
+
+    def beacon(
+        self,
+        user: Who,
+        *,
+        hwid: str = "d41d8cd98f",
+        beacon: Literal["enter", "banner", "stay"] = "enter",
+        dm: str | None = None,
+    ) -> Event:
+        """Comes near a LINE Beacon, taps its banner, or stays there; `dm` is its device message."""
+        details = {"hwid": hwid, "type": beacon, **({"dm": dm} if dm else {})}
+        return self._noticed("beacon", user, None, beacon=details)
+
+    def account_link(self, user: Who, token: str, nonce: str) -> Event:
+        """Opens LINE's page for account linking with a link token and the bot's nonce.
+
+        Linking fails for a user to whom the token was not issued; the event then names no user.
+        """
+        with self._platform.watch.changing():
+            author, now = self._user(user), self._platform.clock.time()
+            known = self._platform.link_tokens.pop(token, None)
+            if known is None or now >= known.until:
+                raise NotPossible("the link token is used, expired or unknown")
+            if not 10 <= len(nonce) <= 255:
+                raise NotPossible("a nonce has 10 to 255 characters")
+            is_right = known.user_id == author.user_id
+            link = {"result": "ok" if is_right else "failed", "nonce": nonce}
+            if is_right:
+                return self._noticed("accountLink", user, None, link=link)
+            event = self._event("accountLink", author, None, link=link)
+            del event["source"], event["replyToken"]
+            return event
+
     def follow(self, user: Who) -> Event:
         """Adds the bot as a friend, or unblocks it."""
         with self._platform.watch.changing():
             author = self._user(user)
             event = self._event("follow", author, None, follow={"isUnblocked": author.blocked})
             author.friend, author.blocked = True, False
+            author.followed_at = author.followed_at or self._platform.clock.time()
             self._platform.show_people()
             return self._noted(event, author.user_id)
 
@@ -162,6 +209,7 @@ class Drafts:
         with self._platform.watch.changing():
             author = self._user(user)
             author.friend, author.blocked = False, True
+            author.blocked_at = self._platform.clock.time()
             self._platform.show_people()
             return self._noted(self._event("unfollow", author, None), author.user_id)
 
@@ -206,6 +254,14 @@ class Drafts:
                 author.wrote_at = self._platform.clock.time()
             return self._noted(event, author.user_id, _shown(content))
 
+    def _noticed(
+        self, kind: str, user: Who, chat: Where, said: dict[str, Any] | None = None, **details: Any
+    ) -> Event:
+        """An event that is no message; `said` is what the chat shows instead of a notice."""
+        with self._platform.watch.changing():
+            author, group = self._author(user, chat)
+            return self._noted(self._event(kind, author, group, **details), author.user_id, said)
+
     def _event(self, kind: str, user: User | None, group: Group | None, **details: Any) -> Event:
         now = self._platform.clock.time()
         return events.event(kind, now=now, source=events.source(user, group), **details)
@@ -225,6 +281,7 @@ class Drafts:
             message=message or _notice(event),
             user_id=user_id,
             message_id=message.get("id") if message else None,
+            read_token=event.get("message", {}).get("markAsReadToken"),
             quote_token=event.get("message", {}).get("quoteToken"),
             event_id=event["webhookEventId"],
             fate="sending",

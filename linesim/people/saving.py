@@ -19,8 +19,10 @@ from pydantic import ConfigDict, Field, ValidationError, create_model
 
 from linesim.model.errors import StateError
 from linesim.model.media import Content
+from linesim.model.menus import Menu
 from linesim.model.platform import Platform
 from linesim.model.stream import Change
+from linesim.model.tokens import ChannelToken
 from linesim.model.world import Bubble, Group, User
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,15 @@ KEPT: Mapping[str, tuple[str, Any]] = {
     "groups": ("world.groups", dict[str, Group]),
     "chats": ("chats.kept", dict[str, list[Bubble]]),
     "contents": ("contents.kept", dict[str, Content]),
+    "menus": ("menus.menus", dict[str, Menu]),
+    "menuAliases": ("menus.aliases", dict[str, str]),
+    "menuLinks": ("menus.links", dict[str, str]),
+    "defaultMenu": ("menus.default", str),
+    "coupons": ("coupons", dict[str, dict[str, Any]]),
+    "sentByDay": ("sent.days", dict[str, dict[str, int]]),
+    "unitsByMonth": ("sent.units", dict[str, list[str]]),
+    "tokens": ("channel_tokens.kept", dict[str, ChannelToken]),
+    "tokenKeys": ("channel_tokens.keys", dict[str, dict[str, str]]),
 }
 """Each part of the document: the attribute of the platform that it is, and its type. A part that a
 document lacks is as in a new simulator. Raise the version when the form of a part changes.
@@ -78,6 +89,7 @@ def load(platform: Platform, data: bytes) -> None:
             found = attrgetter(path)(new) if value is None else value
             setattr(reduce(getattr, owner, platform), attribute, found)
         platform.stream.publish(Change("people", {"loaded": True}))
+        platform.stream.publish(Change("menu", {}))
         platform.show_clock()
 
 

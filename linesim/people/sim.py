@@ -8,7 +8,7 @@ and returns the Delivery. `deliver` sends the drafts of all others.
 from collections.abc import Iterable
 from typing import Any
 
-from linesim.model import events
+from linesim.model import events, ids
 from linesim.model.deliveries import Delivery, Event
 from linesim.model.faults import Close, Late, Rule, Status
 from linesim.model.options import Options
@@ -35,6 +35,10 @@ class Sim(Records):
     @property
     def secret(self) -> str:
         return self.platform.options.secret
+
+    @property
+    def channel_id(self) -> str:
+        return self.platform.options.channel_id
 
     @property
     def token(self) -> str:
@@ -67,6 +71,7 @@ class Sim(Records):
         """A new user, without an event for the bot; `follow` sends one."""
         with self.platform.watch.changing():
             user = self.platform.world.add_user(name, user_id=user_id, friend=friend)
+            user.followed_at = self.platform.clock.time() if friend else None
             self.platform.show_people()
             return user
 
@@ -112,6 +117,10 @@ class Sim(Records):
         The events may also be hand-made: whatever has a reply token and a source can be replied to.
         """
         return self._webhooks.deliver(made)
+
+    def deliver_later(self, *made: Event) -> None:
+        """Like `deliver`, from a thread of its own; `settle` waits for it."""
+        self._webhooks.deliver_later(made)
 
     def test_webhook(self, url: str) -> Delivery:
         """LINE's connectivity check of a URL, whether webhooks are used or not."""
@@ -199,6 +208,13 @@ class Sim(Records):
         """LINE's console has sent a message to that many users, which the consumption shows."""
         with self.platform.watch.changing():
             self.platform.quota.count(people)
+
+    def add_key(self, key: dict[str, str]) -> str:
+        """Registers the `n` and `e` (JWK) of a key for assertions; returns its kid."""
+        with self.platform.watch.changing():
+            kid = ids.request_id()
+            self.platform.channel_tokens.keys[kid] = key
+            return kid
 
     # Time.
 

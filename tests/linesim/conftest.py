@@ -86,9 +86,14 @@ def clock() -> linesim.HandClock:
 
 
 @pytest.fixture
-def sim(bot: BotServer, clock: linesim.HandClock) -> Iterator[linesim.Sim]:
-    """On a hand-moved clock, so that no rule of time depends on how fast the machine is."""
-    with linesim.running(webhook_url=bot.url, clock=clock) as sim:
+def sim(
+    bot: BotServer, clock: linesim.HandClock, request: pytest.FixtureRequest
+) -> Iterator[linesim.Sim]:
+    """On a hand-moved clock, so that no rule of time depends on how fast the machine is. A test may
+    give it options as its parameter.
+    """
+    options = getattr(request, "param", {})
+    with linesim.running(webhook_url=bot.url, clock=clock, **options) as sim:
         yield sim
 
 
