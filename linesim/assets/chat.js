@@ -321,7 +321,7 @@ byId("back").addEventListener("click", () => {
 });
 byId("actions").addEventListener("click", ({ currentTarget }) => {
   const items = actionsOf(chat()).map(([label, sign, act]) => [label, sign, () => perform(act)]);
-  items.push(["テストとして保存", "file", () => record(chosen)]);
+  items.unshift(["テストとして保存", "file", () => record(chosen)]);
   openPopup(currentTarget.getBoundingClientRect(), items);
 });
 for (const id of ["add-user", "welcome-add"]) {
