@@ -27,7 +27,7 @@ from jobworker.row_log import RowLog
 from jobworker.sending.button import OfferedButton
 from linedesk.store.documents import Document, name_of, text_of
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.runs import GATHERED_WITH, WAITED_MS
+from linedesk.store.records.runs import GATHERED_WITH, PLACE, WAITED_MS
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,8 @@ class JobRun:
     outcome: str | None = None
     """If it differs from the verdict's."""
     error: str | None = None
+    place: str | None = None
+    """File and line where it was raised."""
 
     def end_handler(self) -> None:
         """Note that it has returned or raised an error."""
@@ -253,6 +255,7 @@ class Runs:
             "outcome": outcome,
             "effects": effects,
             "error": run.error,
+            **({PLACE: run.place} if run.place else {}),
             **({UNREADABLE: True} if memo.is_unreadable else {}),
             "thread": run.thread if call is None or run.handler_began is None else call.thread,
         }

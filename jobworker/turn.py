@@ -418,6 +418,7 @@ class Turn:
             raise
         if isinstance(decided, Failure):
             self.run.outcome, self.run.error = FAILED, decided.what
+            self.run.place = None if decided.place == "-" else decided.place.rpartition("/")[2]
             ended = self._turns.failed(self._job, decided)
             if isinstance(ended, Condemned) and self._turns.asks_failed(self._job):
                 return Wait.because(Why.DEFERRED, 0.0)

@@ -10,6 +10,7 @@ from linesim.judge.report import Report
 from linesim.judge.timers import Timer
 from linesim.model.clock import HandClock, ShiftedClock
 from linesim.model.endpoints import Rate
+from linesim.model.errors import StateError
 from linesim.model.faults import BadMember, Close, Late, Rule, Status
 from linesim.model.options import Options
 from linesim.people.load import Load
@@ -27,6 +28,7 @@ __all__ = [
     "Rule",
     "ShiftedClock",
     "Sim",
+    "StateError",
     "Status",
     "Timer",
     "check",

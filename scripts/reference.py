@@ -35,21 +35,33 @@ def commands() -> str:
     ]
     counts = Counter(record for *_, records in found for record in records)
     common = [record for record, count in counts.items() if count >= MANY]
+    usual = [record for record in common if counts[record] > len(found) / 2]
+    lacking = [
+        f"`{path}`"
+        for path, command, _, records in found
+        if not (isinstance(command, click.Group) or set(usual) <= set(records))
+    ]
     parts = [
         "# Commands\n\n",
         f"Every command of `linedesk` with its arguments and options. {GENERATED}\n\n",
         "`linedesk COMMAND --help` shows the same. [Settings](settings.md) lists the settings, ",
-        "[Exit codes](exit-codes.md) the codes. Many commands have these options:\n",
-        _list(common),
+        "[Exit codes](exit-codes.md) the codes. ",
+        f"All but {', '.join(lacking)} have these options:\n",
+        _list(usual),
+        "\nMany have these:\n",
+        _list(one for one in common if one not in usual and one[1]),
     ]
     for path, command, context, records in found:
         parts.append(f"\n## {path}\n\n{_flowing(command.help or '')}\n\n")
-        parts.append(f"`{path} {' '.join(command.collect_usage_pieces(context))}`\n")
+        pieces = command.collect_usage_pieces(context)
+        if pieces != ["[OPTIONS]"]:
+            parts.append(f"`{path} {' '.join(pieces)}`\n")
         parts.append(_list(one for one in records if one not in common and one[1]))
-        also = [f"`{one[0]}`" for one in records if one in common]
+        more = (one for one in records if one in common and one not in usual and one[1])
+        also = [f"`{one[0]}`" for one in more]
         if also:
             parts.append(f"\nAlso {', '.join(also)}.\n")
-    return "".join(parts)
+    return re.sub("\n{3,}", "\n\n", "".join(parts)).rstrip("\n") + "\n"
 
 
 def _records(command: click.Command, context: click.Context) -> Iterator[Record]:

@@ -5,23 +5,17 @@ the tests' process.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import linesim
+from linedesk.launch.sim_clock import is_done
 from linedesk.launch.stage import Stage
 from linedesk.setup.private_mongod import MongodNotFound
-from linedesk.store.collections import DISPATCHER
-from linedesk.store.records.effects import WITH_OUTBOX
-from linedesk.store.records.timers import RUN_AT
 from tests.conftest import missing
 
-# The number of newest documents that are checked for completion; `progress` lists a thousand.
-NEWEST = 500
-WAITING: Mapping[str, Any] = {RUN_AT: {"$ne": None}}
 SETTINGS = {
     "LINE_ACCESS_INTERVAL_MS": "0",
     "HANDLER_TRIES": "1",
@@ -33,6 +27,10 @@ SETTINGS = {
 class RealStack(Stage):
     """A stage for one test at a time."""
 
+    def play(self, bot: str, **settings: str) -> None:
+        super().play(bot, **settings)
+        self.wait_for(lambda: self.sim.stops.is_followed, "dispatcher")
+
     def clear(self) -> None:
         """Delete what the test before left."""
         for name in ("schedule", "deadletters", "conversations"):
@@ -40,33 +38,12 @@ class RealStack(Stage):
 
     def wait_until_quiet(self) -> None:
         """Wait until no work is under way; raises DemoFailed after a time-out."""
-        self.wait_for(self._is_quiet, "dispatcher")
+        self.wait_for(lambda: is_done(self.database, self.now()), "dispatcher")
 
     def move_to(self, moment: datetime) -> None:
         """Move the clock ahead, with a stop at each timer on the way."""
-        while (now := self.now()) < moment:
-            due = self.database["schedule"].find_one(WAITING, sort=[(RUN_AT, 1)])
-            stop = min(due[RUN_AT], moment) if due else moment
-            self.sim.advance(max(0.0, (stop - now) / timedelta(seconds=1)))
-            self.wait_until_quiet()
-
-    def _is_quiet(self) -> bool:
-        """Whether all that was stored is finished, every outbox is empty, and no timer is due."""
-        # Work moves from recvq to the outboxes, from there to `schedule`, and back to recvq, so
-        # recvq is checked once more at the end.
-        stored = self._stored()
-        progress = self.database["progress"].find_one({"_id": DISPATCHER}) or {}
-        return (
-            stored <= {*progress.get("ring", ()), *progress.get("finished", ())}
-            and self.database["conversations"].find_one(WITH_OUTBOX) is None
-            and self.database["schedule"].find_one({RUN_AT: {"$lte": self.now()}}) is None
-            and self._stored() == stored
-        )
-
-    def _stored(self) -> set[Any]:
-        """The newest documents of recvq."""
-        recvq = self.database["recvq"].find({"heartbeat": None}, {"_id": 1})
-        return {document["_id"] for document in recvq.sort("$natural", -1).limit(NEWEST)}
+        self.sim.stops.advance((moment - self.now()) / timedelta(seconds=1))
+        self.wait_until_quiet()
 
 
 @contextmanager

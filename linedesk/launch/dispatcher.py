@@ -113,6 +113,7 @@ def run_dispatcher(settings: Settings) -> int:
         timers = Timers(database, lease_is_fresh=lease.is_fresh, now=now, registry=registry)
         if clock is not None:
             clock.when_moved(timers.wake)
+            clock.report(database)
         reporter = StatusReporter(
             lease,
             service,

@@ -9,7 +9,7 @@ import gc
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click import option
@@ -194,47 +194,31 @@ def console(settings: Settings) -> int:
     return run_console(settings)
 
 
-SIM_EXAMPLE = """\b
-To make LINE fail, give the simulator rules. DELETE removes all of them:
-  curl http://127.0.0.1:9000/sim/misbehave -H 'content-type: application/json' \\
-    -d '{"rules": [{"outcome": "server_error", "endpoint": "push"}]}'
-  curl -X DELETE http://127.0.0.1:9000/sim/misbehave
+class _Sim(Command):
+    """It has the options and the epilog of the command `linesim`."""
 
-\b
-outcome      server_error, html_error, garbage, too_many, monthly_limit,
-             too_many_to_one, too_many_at_once, unauthorized, bad_request,
-             bad_member, close or late
-endpoint     reply, push, multicast, profile, ... (default: all)
-probability  0 to 1 (default: 1)
-count        how often the rule applies (default: without limit)
-seconds      delay of an answer with the outcome late
-"""
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        from linesim.http.command import OPTIONS
+
+        return [*OPTIONS, *super().get_params(ctx)]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from linesim.http.command import EXAMPLE
+
+        self.epilog = EXAMPLE
+        super().format_epilog(ctx, formatter)
 
 
-@linedesk.command(cls=Command, epilog=SIM_EXAMPLE)
-@option(
-    "--port",
-    type=click.IntRange(1, 65_535),
-    default=9000,
-    show_default=True,
-    help="Port of the simulator.",
-)
-@option(
-    "--webhook", metavar="URL", help="Webhook URL of the bot server. Default: the front desk's."
-)
-@option(
-    "--rate-limits/--no-rate-limits",
-    default=True,
-    help="Apply LINE's rate limits (default), or none.",
-)
+@linedesk.command(cls=_Sim)
 @with_settings
-def sim(settings: Settings, port: int, webhook: str | None, rate_limits: bool) -> int:
+def sim(settings: Settings, port: int, webhook_url: str | None, **options: Any) -> int:
     """Run the LINE simulator, with its chat page, on this machine.
 
-    A bot uses the simulator's clock if SIM_CLOCK is http://127.0.0.1:PORT/sim/clock.
+    Without --webhook its webhooks go to the front desk. A bot uses the simulator's clock if
+    SIM_CLOCK is http://127.0.0.1:PORT/sim/clock.
     """
     import linesim
-    from linedesk.settings.addresses import webhook_url
+    from linedesk.settings import addresses
     from linedesk.settings.errors import CannotServe
     from linedesk.settings.settings import require
 
@@ -244,9 +228,14 @@ def sim(settings: Settings, port: int, webhook: str | None, rate_limits: bool) -
             secret=settings.channel_secrets[0],
             token=settings.access_token,
             port=port,
-            webhook_url=webhook or webhook_url(settings),
-            rate_limits=rate_limits,
+            webhook_url=webhook_url or addresses.webhook_url(settings),
+            console_url=addresses.console_url(settings),
+            console_login=addresses.console_login(settings),
+            bot=settings.bot if "bot" in settings.model_fields_set else None,
+            **options,
         )
+    except linesim.StateError as error:
+        raise click.BadParameter(str(error), param_hint="--state") from error
     except OSError as error:
         raise CannotServe(f"the simulator cannot use port {port}: {error.strerror}") from error
 

@@ -26,7 +26,8 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("0.0.0.0", "::")
 MOST_BODY_BYTES = 256 * 1024
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-# The media types of answers in the language of the request; JSON is English.
+# The media types of answers in the language of the request; JSON is English,
+# but for the words of an event's result.
 TEXTS = ("text/html", "text/plain")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

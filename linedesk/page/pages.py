@@ -159,6 +159,9 @@ def _found_routes(router: APIRouter, context: PageContext) -> None:
     async def event(request: Request, id_: str) -> Response:
         text = context.console.text
         story = await context.read(lambda database: tell(database, id_, text=text))
+        if "application/json" in request.headers.get("accept", ""):
+            # For people who read it elsewhere, so in the language of the request.
+            return JSONResponse({"event": story.event_id, **vars(story.outcome)})
         told = {"story": story, "every": EVERY_SECONDS, "word": id_}
         return context.page(request, "event.html", told)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+
 from linedesk.settings.settings import Settings
 
 # A server that listens on all addresses is reached at this one.
@@ -21,6 +23,16 @@ def console_url(settings: Settings) -> str:
         return f"{settings.console_url}/"
     host = REACHED_AT.get(settings.console_host, settings.console_host)
     return f"http://{_bracketed(host)}:{settings.console_port}/"
+
+
+def console_login(settings: Settings) -> str | None:
+    """The Authorization header for the console; None if it needs no login."""
+    if settings.console_token is not None:
+        return f"Bearer {settings.console_token.get_secret_value()}"
+    if settings.console_password is not None:
+        pair = f"linesim:{settings.console_password.get_secret_value()}"
+        return f"Basic {b64encode(pair.encode()).decode()}"
+    return None
 
 
 def _bracketed(host: str) -> str:

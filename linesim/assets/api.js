@@ -1,23 +1,28 @@
 // The page's calls to the simulator, and the stream of what changes there.
 
+const request = (path, more) =>
+  fetch(path, more).catch(() => {
+    throw new Error("シミュレーターに接続できません");
+  });
+
 export async function get(path) {
-  const answer = await fetch(path);
+  const answer = await request(path);
   if (!answer.ok) throw new Error(await reason(answer));
   return answer.json();
 }
 
 export async function post(path, body) {
-  const answer = await fetch(path, {
+  const answer = await request(path, {
     method: "POST",
     headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
+    body: body instanceof Blob ? body : JSON.stringify(body),
   });
   if (!answer.ok) throw new Error(await reason(answer));
   return answer.json();
 }
 
 export async function upload(file) {
-  const answer = await fetch(`/sim/media?name=${encodeURIComponent(file.name)}`, {
+  const answer = await request(`/sim/media?name=${encodeURIComponent(file.name)}`, {
     method: "POST",
     headers: { "content-type": file.type || "application/octet-stream" },
     body: file,
@@ -36,12 +41,12 @@ export function listen(handlers) {
   const stream = new EventSource("/sim/stream");
   stream.onopen = handlers.open;
   stream.onerror = handlers.lost;
-  for (const kind of ["bubble", "people", "loading", "clock"]) {
+  for (const kind of ["bubble", "people", "loading", "clock", "menu"]) {
     stream.addEventListener(kind, (event) => handlers[kind](JSON.parse(event.data)));
   }
 }
 
-async function reason(answer) {
+export async function reason(answer) {
   const body = await answer.json().catch(() => ({}));
   return body.error || `エラー ${answer.status}`;
 }

@@ -1,7 +1,7 @@
 // One line of a chat as an element.
 
-import { avatar, botAvatar, clock, make } from "./dom.js";
-import { emojiOf } from "./stickers.js";
+import { avatar, botAvatar, byId, clock, icon, make, picture } from "./dom.js";
+import { drawMessage, summary } from "./messages.js";
 
 const ERRORS = {
   could_not_connect: "ボットのサーバーに接続できません",
@@ -10,13 +10,30 @@ const ERRORS = {
   unclassified: "ボットのサーバーと通信できません",
 };
 
+const known = new Map(); // message id -> bubble, for quotes
+
 // `context`: me (the user whose phone this is), bot (its name), names (a name by user id), and handlers
-// unsend(bubble) and choose(action).
+// menu(bubble, place) and choose(action).
 export function render(bubble, context) {
+  if (bubble.messageId) known.set(bubble.messageId, bubble);
   const row = rowOf(bubble, context);
   row.dataset.number = bubble.number;
   row.dataset.at = bubble.at;
+  if (bubble.messageId && !bubble.unsent) {
+    row.querySelector(".line").addEventListener("contextmenu", (event) => {
+      if (event.target.closest("a, video, audio")) return;
+      event.preventDefault();
+      const { clientX: x, clientY: y } = event;
+      context.handlers.menu(bubble, { left: x, right: x, top: y, bottom: y });
+    });
+  }
   return row;
+}
+
+function more(bubble, { handlers }) {
+  if (!bubble.messageId) return null;
+  const open = ({ currentTarget }) => handlers.menu(bubble, currentTarget.getBoundingClientRect());
+  return make("button", { class: "more", type: "button", ariaLabel: "メッセージのメニュー", ariaHasPopup: "menu", onclick: open }, icon("more"));
 }
 
 function rowOf(bubble, context) {
@@ -29,7 +46,8 @@ function mine(bubble, context) {
   const aside = make(
     "span",
     { class: "aside" },
-    make("button", { class: "unsend", type: "button", title: "送信を取り消す", onclick: () => context.handlers.unsend(bubble) }, "取消"),
+    more(bubble, context),
+    bubble.edited ? make("span", {}, "編集済み") : null,
     make("span", { class: "read" }, bubble.read ? "既読" : bubble.fate === "sending" ? "送信中" : ""),
     make("time", {}, clock(bubble.at)),
   );
@@ -42,14 +60,14 @@ function mine(bubble, context) {
 }
 
 function theirs(bubble, context) {
-  const { bot, names } = context;
   const fromBot = bubble.speaker === "bot";
-  const name = fromBot ? bubble.message.sender?.name || bot : names(bubble.userId);
-  const aside = make("span", { class: "aside" }, make("time", {}, clock(bubble.at)));
+  const name = nameOf(bubble, context);
+  const edited = bubble.edited ? make("span", {}, "編集済み") : null;
+  const aside = make("span", { class: "aside" }, more(bubble, context), edited, make("time", {}, clock(bubble.at)));
   return make(
     "li",
     { class: `theirs${fromBot ? " bot" : ""}` },
-    fromBot ? botAvatar() : avatar(bubble.userId, name),
+    fromBot ? botPicture(bubble.message.sender) : avatar(bubble.userId, name),
     make(
       "div",
       { class: "said" },
@@ -87,88 +105,28 @@ function failure({ fate, status, error }) {
   return make("p", { class: "failure" }, `ボットに届いていません（${why}）`);
 }
 
+function nameOf({ speaker, message, userId }, { bot, names }) {
+  return speaker === "bot" ? message.sender?.name || bot : names(userId);
+}
+
+function botPicture(sender) {
+  return sender?.iconUrl ? picture(sender.iconUrl, { class: "avatar", alt: "" }) : botAvatar();
+}
+
 function content(bubble, context) {
-  const draw = CONTENTS[bubble.message.type] || unknown;
-  return draw(bubble.message, bubble, context);
+  const drawn = drawMessage(bubble, context);
+  const quoted = bubble.quoted || bubble.message.quotedMessageId;
+  return quoted ? make("div", { class: "quoting" }, quote(quoted, context), drawn) : drawn;
 }
 
-const source = (bubble) => `/sim/contents/${encodeURIComponent(bubble.messageId)}`;
-
-const CONTENTS = {
-  text: (message) => make("p", { class: "text" }, message.text),
-  textV2: (message, bubble, { names }) => make("p", { class: "text" }, substituted(message, names)),
-  sticker: (message) => {
-    const emoji = emojiOf(message);
-    return emoji
-      ? make("span", { class: "sticker", role: "img", ariaLabel: "スタンプ" }, emoji)
-      : card("🎟️", "スタンプ", `${message.packageId} / ${message.stickerId}`);
-  },
-  image: (message, bubble) =>
-    bubble.speaker === "bot" ? card("🖼️", "写真", message.originalContentUrl) : photo(source(bubble)),
-  video: (message, bubble) =>
-    bubble.speaker === "bot"
-      ? card("🎬", "動画", message.originalContentUrl)
-      : make("video", { class: "medium", src: source(bubble), controls: true, preload: "metadata" }),
-  audio: (message, bubble) =>
-    bubble.speaker === "bot"
-      ? card("🎤", "ボイスメッセージ", message.originalContentUrl)
-      : make("audio", { class: "audio", src: source(bubble), controls: true, preload: "metadata" }),
-  file: (message, bubble) =>
-    make(
-      "a",
-      { class: "card", href: source(bubble), download: message.fileName },
-      make("span", { class: "icon", ariaHidden: "true" }, "📄"),
-      make("span", {}, make("strong", {}, message.fileName), make("small", {}, `${message.fileSize.toLocaleString()} バイト`)),
-    ),
-  location: (message) =>
-    make(
-      "div",
-      { class: "card place" },
-      make("span", { class: "map", ariaHidden: "true" }, "📍"),
-      make("strong", {}, message.title || "位置情報"),
-      make("small", {}, message.address || `${message.latitude}, ${message.longitude}`),
-    ),
-  template: ({ template, altText }, bubble, context) => tappable(template.title, template.text || altText, template, context),
-  flex: ({ contents, altText }, bubble, context) => tappable("🧩 Flex Message", altText, contents, context),
-  imagemap: ({ actions, altText }, bubble, context) => tappable("🗺️ イメージマップ", altText, actions, context),
-  coupon: (message) => card("🎁", "クーポン", message.couponId),
-};
-
-const unknown = (message) => card("❔", message.type, "");
-
-function photo(url) {
-  return make("a", { href: url, target: "_blank", rel: "noopener" }, make("img", { class: "medium", src: url, alt: "写真" }));
-}
-
-function card(icon, title, text) {
+function quote(messageId, context) {
+  const quoted = known.get(messageId);
+  if (!quoted || quoted.unsent) return make("span", { class: "quote" }, "元のメッセージは表示できません");
+  const show = () => byId("bubbles").querySelector(`[data-number="${quoted.number}"]`)?.scrollIntoView({ block: "center" });
   return make(
-    "div",
-    { class: "card" },
-    make("span", { class: "icon", ariaHidden: "true" }, icon),
-    make("span", {}, make("strong", {}, title), make("small", {}, text || "")),
+    "button",
+    { class: "quote", type: "button", title: "元のメッセージへ", onclick: show },
+    make("strong", {}, nameOf(quoted, context)),
+    make("span", {}, summary(quoted.message, context.names)),
   );
-}
-
-// A card with a button for each action in a part of the message.
-function tappable(title, text, part, { handlers }) {
-  const buttons = actionsIn(part).map((action) =>
-    make("button", { type: "button", onclick: () => handlers.choose(action) }, action.label || action.text || action.data || action.uri),
-  );
-  return make("div", { class: "card template" }, title ? make("strong", {}, title) : null, make("p", {}, text), ...buttons);
-}
-
-const ACTIONS = new Set(["message", "postback", "uri", "datetimepicker", "richmenuswitch", "clipboard", "camera", "cameraRoll", "location"]);
-
-function actionsIn(part) {
-  if (!part || typeof part !== "object") return [];
-  return ACTIONS.has(part.type) ? [part] : Object.values(part).flatMap(actionsIn);
-}
-
-// The text of a message with mentions.
-export function substituted({ text, substitution = {} }, names) {
-  return text.replace(/\{\{|\}\}|\{(\w+)\}/g, (found, name) => {
-    if (!name) return found[0];
-    const { mentionee } = substitution[name];
-    return mentionee ? `@${mentionee.userId ? names(mentionee.userId) : "All"}` : "";
-  });
 }

@@ -1,11 +1,17 @@
 // The chat page: keeps the simulator's state, and redraws it at each change from the stream.
 
+import { choose, copy, drawReplies, setUpActions } from "./actions.js";
 import { act, get, listen } from "./api.js";
 import { render } from "./bubbles.js";
 import { forgetClock, setClock, setUpClock } from "./clock.js";
-import { closeTrays, setUpComposer } from "./composer.js";
-import { botAvatar, byId, day, make } from "./dom.js";
-import { ask, askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
+import { edit, quote, setUpComposer, writeIn } from "./composer.js";
+import { botAvatar, byId, day, make, moveByArrows } from "./dom.js";
+import { setUpKeep } from "./keep.js";
+import { showMenu } from "./menu.js";
+import { summary } from "./messages.js";
+import { askForGroup, askForUser, chatsOf, drawList, nameOf } from "./people.js";
+import { openPopup } from "./popup.js";
+import { follow, forget, setUpStrips } from "./strip.js";
 
 let state = { users: [], groups: [], last: [], bot: { name: "" } };
 let chats = [];
@@ -32,15 +38,29 @@ async function refresh() {
   draw();
 }
 
+// Each chat has an address, and each choice of one is a step in the browser's history.
 async function open(id) {
+  if (id === chosen) return show(id);
+  history.pushState({ fromList: !chosen }, "", id ? `#${id}` : location.pathname);
+  await show(id);
+  // Not where it would open a keyboard over the chat.
+  if (id && matchMedia("(hover: hover)").matches) byId("text").focus();
+}
+
+async function show(id) {
+  const left = chosen;
   chosen = id;
   unread.delete(id);
   const { members } = chat() || {};
   speaker = members ? members.find((member) => member === speaker) || members[0] || null : null;
-  history.replaceState(null, "", id ? `#${id}` : location.pathname);
-  closeTrays();
+  writeIn(id);
   await redraw();
+  if (!id && left) byId("chats").querySelector(`[data-chat="${left}"]`)?.focus();
 }
+
+const addressed = () => chats.find((each) => each.id === location.hash.slice(1))?.id || null;
+
+window.addEventListener("popstate", () => show(addressed()));
 
 async function transcript(id) {
   return id ? get(`/sim/chats/${encodeURIComponent(id)}`) : [];
@@ -54,20 +74,23 @@ async function redraw() {
   const bubbles = await transcript(wanted).finally(() => arriving.delete(newer));
   if (wanted !== chosen) return;
   drawn.clear();
+  forget();
   list.replaceChildren();
-  [...bubbles, ...newer].forEach(put);
+  bubbles.forEach((bubble) => put(bubble, { old: true }));
+  newer.forEach((bubble) => put(bubble));
   draw();
   pinned = true;
   stayPinned();
 }
 
-function put(bubble) {
+function put(bubble, how) {
   const row = render(bubble, {
     me: me(),
     bot: state.bot.name,
     names: nameById,
-    handlers: { unsend, choose },
+    handlers: { menu: messageMenu, choose },
   });
+  follow(bubble, row, how);
   const old = drawn.get(bubble.number);
   drawn.set(bubble.number, row);
   if (old) return old.replaceWith(row);
@@ -85,9 +108,16 @@ function draw() {
   const current = chat();
   document.body.classList.toggle("talking", Boolean(current));
   document.body.classList.toggle("empty", chats.length === 0);
+  document.title = current ? `${nameOf(current)} - linesim` : "linesim";
   drawList(chats, { chosen, unread, onchoose: open });
   drawFigures();
+  drawMenu();
   if (current) drawHead(current);
+}
+
+function drawMenu(again) {
+  const current = chat();
+  showMenu(current?.kind === "user" && !current.blocked ? chosen : null, again).catch(() => {});
 }
 
 function drawFigures() {
@@ -103,7 +133,7 @@ function drawHead(current) {
   byId("bar").hidden = !text;
   byId("composer").hidden = Boolean(text);
   byId("bar").replaceChildren(make("span", {}, text || ""), action || "");
-  byId("actions").replaceChildren(...actionsOf(current));
+  byId("actions").hidden = !actionsOf(current).length;
   drawSpeakers(current);
 }
 
@@ -113,25 +143,44 @@ function standing({ kind, friend, blocked, members, present }) {
   return present ? names : `${names}（ボットは不在）`;
 }
 
+const place = (kind) => (kind === "room" ? "トーク" : "グループ");
+
 function barOf({ kind, blocked, members, present }) {
   if (kind === "user") {
     return blocked ? { text: "ボットをブロックしています", action: doing("ブロック解除", { act: "follow" }) } : {};
   }
-  if (!present) return { text: "ボットはこのグループにいません", action: doing("招待する", { act: "join" }) };
+  if (!present) return { text: `ボットはこの${place(kind)}にいません`, action: doing("招待する", { act: "join" }) };
   return members.length ? {} : { text: "メンバーがいません" };
 }
 
+// Of the chat's menu: label, icon and act of each.
 function actionsOf({ kind, friend, blocked, present, members }) {
   if (kind === "user") {
     if (blocked) return [];
-    return [friend ? doing("ブロック", { act: "unfollow" }) : doing("友だちに追加", { act: "follow" })];
+    return [friend ? ["ブロック", "block", { act: "unfollow" }] : ["友だちに追加", "add", { act: "follow" }]];
   }
   if (!present) return [];
   const outside = state.users.filter((user) => !members.includes(user.userId));
-  const join = make("select", { ariaLabel: "メンバーを追加", onchange: (event) => perform({ act: "memberJoined", user: event.target.value }) });
-  join.append(make("option", { value: "" }, "＋ メンバー"), ...outside.map((user) => make("option", { value: user.userId }, user.name)));
-  const leave = speaker ? doing(`${nameById(speaker)}が退出`, { act: "memberLeft", user: speaker }) : null;
-  return [outside.length ? join : null, leave, doing("ボットを退出", { act: "leave" })].filter(Boolean);
+  return [
+    ["ボットを退出", "leave", { act: "leave" }],
+    ...members.map((id) => [`${nameById(id)}が退出`, "leave", { act: "memberLeft", user: id }]),
+    ...outside.map((user) => [`${user.name}を招待`, "add", { act: "memberJoined", user: user.userId }]),
+  ];
+}
+
+const UNQUOTABLE = new Set(["audio", "file", "location", "imagemap"]);
+
+function messageMenu(bubble, at) {
+  const { message, speaker: by, userId, messageId } = bubble;
+  const isMine = userId !== null && userId === me();
+  const name = by === "bot" ? state.bot.name : nameById(userId);
+  const reply = () => quote(bubble, name, summary(message, nameById));
+  openPopup(at, [
+    ...(byId("composer").hidden || UNQUOTABLE.has(message.type) ? [] : [["リプライ", "reply", reply]]),
+    ...(message.text ? [["コピー", "copy", () => copy({ clipboardText: message.text })]] : []),
+    ...(isMine && message.type === "text" && chat().kind === "group" ? [["編集", "edit", () => edit(bubble)]] : []),
+    ...(isMine ? [["送信取消", "undo", () => perform({ act: "unsend", message: messageId })]] : []),
+  ]);
 }
 
 function doing(label, details) {
@@ -142,44 +191,19 @@ function drawSpeakers({ kind, members }) {
   byId("speaker-row").hidden = kind === "user";
   if (kind === "user") return;
   if (!members.includes(speaker)) speaker = members[0] || null;
+  // An open list of options would close.
+  const options = JSON.stringify([speaker, ...members.map((id) => [id, nameById(id)])]);
+  if (byId("speaker").dataset.options === options) return;
+  byId("speaker").dataset.options = options;
   byId("speaker").replaceChildren(
     ...members.map((id) => make("option", { value: id, selected: id === speaker }, nameById(id))),
   );
 }
 
-function drawReplies(quickReply) {
-  const items = quickReply?.items || [];
-  byId("replies").hidden = !items.length;
-  byId("replies").replaceChildren(
-    ...items.map(({ action }) => make("button", { type: "button", onclick: () => choose(action) }, action.label || action.text || "")),
-  );
-}
-
-// The effect of a tap on a bot's button.
-function choose(action) {
-  drawReplies(null);
-  if (action.type === "message") return perform({ act: "text", text: action.text });
-  if (action.type === "postback") return perform({ act: "postback", data: action.data });
-  if (action.type === "datetimepicker") return pickMoment(action);
-  return tell(`この動作は試せません: ${action.type}`);
-}
-
-async function pickMoment({ data, mode, initial = "", min = "", max = "" }) {
-  const input = byId("moment");
-  input.type = mode === "datetime" ? "datetime-local" : mode;
-  // LINE takes a small t as well.
-  [input.value, input.min, input.max] = [initial || min, min, max].map((moment) => moment.replace("t", "T"));
-  if ((await ask(byId("moment-dialog"))) !== "ok") return;
-  await perform({ act: "postback", data, params: { [mode]: input.value } });
-}
-
-function unsend(bubble) {
-  return perform({ act: "unsend", message: bubble.messageId });
-}
-
 const OF_GROUP = new Set(["join", "leave"]);
 
-// An act of the open chat, or the promise of one. The stream shows its result.
+// An act of the open chat, or the promise of one; resolves to whether it was done. The stream shows
+// its result.
 async function perform(promised) {
   const user = me();
   const where = chat().kind === "user" ? {} : { chat: chosen };
@@ -188,8 +212,10 @@ async function perform(promised) {
     const who = OF_GROUP.has(details.act) ? {} : { user };
     await act({ ...who, ...where, ...details });
     tell("");
+    return true;
   } catch (error) {
     tell(`送信できませんでした: ${error.message}`);
+    return false;
   }
 }
 
@@ -231,27 +257,31 @@ listen({
     connections += 1;
     forgetClock();
     await refresh();
+    drawMenu(true);
     if (!chat()) chosen = null;
-    const wanted = chosen || location.hash.slice(1);
-    if (chats.some((each) => each.id === wanted)) await open(wanted);
-    else if (chats.length && matchMedia("(min-width: 760px)").matches) await open(chats[0].id);
+    const first = matchMedia("(min-width: 760px)").matches ? chats[0]?.id : null;
+    const wanted = chosen || addressed() || first || null;
+    if (wanted === chosen && chosen) return redraw();
+    history.replaceState(history.state, "", wanted ? `#${wanted}` : location.pathname);
+    await show(wanted);
   },
   lost: () => tell("シミュレーターとの接続が切れました。つなぎ直しています…"),
-  people: refreshSoon,
+  people: ({ loaded }) => (loaded ? location.reload() : refreshSoon()),
   clock: setClock,
+  menu: () => drawMenu(true),
   loading: ({ chatId, seconds }) => chatId === chosen && typing(seconds),
   bubble: (bubble) => {
     const others = state.last.filter((each) => each.chatId !== bubble.chatId);
     const newest = state.last.find((each) => each.chatId === bubble.chatId);
     state.last = [...others, newest && newest.number > bubble.number ? newest : bubble];
-    if (bubble.chatId === chosen) show(bubble);
+    if (bubble.chatId === chosen) arrive(bubble);
     else if (bubble.speaker === "bot") unread.set(bubble.chatId, (unread.get(bubble.chatId) || 0) + 1);
     drawSoon();
     refreshSoon();
   },
 });
 
-function show(bubble) {
+function arrive(bubble) {
   pinned ||= bubble.userId === me() && !drawn.has(bubble.number);
   if (bubble.speaker === "bot") list.querySelector(".typing")?.remove();
   arriving.forEach((newer) => newer.push(bubble));
@@ -269,13 +299,31 @@ list.addEventListener("scroll", () => {
 for (const kind of ["load", "loadedmetadata"]) list.addEventListener(kind, stayPinned, true);
 new ResizeObserver(stayPinned).observe(list);
 
-setUpComposer(perform);
+setUpActions(perform, tell);
+// Whom @ can mention in the open chat.
+function mentioned() {
+  const { kind, members } = chat() || {};
+  if (!members || kind === "user") return [];
+  return [...members.filter((id) => id !== speaker).map(nameById), state.bot.name, "All"];
+}
+
+setUpComposer(perform, mentioned);
+moveByArrows(byId("chats"));
 setUpClock(tell);
+setUpStrips(stayPinned);
+setUpKeep(() => chosen, tell);
 byId("speaker").addEventListener("change", (event) => {
   speaker = event.target.value;
   redraw();
 });
-byId("back").addEventListener("click", () => open(null));
+byId("back").addEventListener("click", () => {
+  if (history.state?.fromList) history.back();
+  else open(null);
+});
+byId("actions").addEventListener("click", ({ currentTarget }) => {
+  const items = actionsOf(chat()).map(([label, sign, act]) => [label, sign, () => perform(act)]);
+  openPopup(currentTarget.getBoundingClientRect(), items);
+});
 for (const id of ["add-user", "welcome-add"]) {
   byId(id).addEventListener("click", () => add(askForUser));
 }

@@ -1,11 +1,11 @@
 // The simulator's clock, which can be moved ahead for bots that live in time.
 
 import { post } from "./api.js";
-import { byId } from "./dom.js";
+import { byId, ZONE } from "./dom.js";
 
 const FORM = new Intl.DateTimeFormat("ja-JP", {
   year: "numeric", month: "numeric", day: "numeric", weekday: "short",
-  hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+  hour: "2-digit", minute: "2-digit", second: "2-digit", ...ZONE,
 });
 
 let offset = null; // milliseconds from the browser's clock to the simulator's
@@ -13,12 +13,22 @@ let known = 0; // the seconds by which the simulator's was moved ahead
 
 // `tell(text)` shows an error; an empty text clears it.
 export function setUpClock(tell) {
+  // The simulator stops at each timer of the bot, so this may take a while.
+  const busy = (is) => {
+    for (const button of document.querySelectorAll(".clock button")) button.disabled = is;
+    byId("clock-moving").hidden = !is;
+  };
   const advance = async (seconds) => {
+    const focused = document.activeElement;
+    busy(true);
     try {
       setClock(await post("/sim/clock", { advance: seconds }));
       tell("");
     } catch (error) {
       tell(`時計を進められませんでした: ${error.message}`);
+    } finally {
+      busy(false);
+      focused?.focus();
     }
   };
   byId("clock-steps").addEventListener("click", ({ target }) => {
@@ -52,7 +62,7 @@ function tick() {
   setTimeout(tick, 1000 - (time() % 1000));
 }
 
-const time = () => Date.now() + (offset ?? 0);
+export const time = () => Date.now() + (offset ?? 0);
 
 function draw() {
   if (offset !== null) byId("clock-now").textContent = FORM.format(time());

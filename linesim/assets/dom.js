@@ -13,23 +13,73 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+// A picture from anywhere; a neutral sign stands in its place if it does not load.
+export function picture(src, properties) {
+  const missing = () => make("span", { class: `${properties.class || ""} missing`, title: `画像を読み込めません: ${src}` }, icon("photo"));
+  const image = make("img", { ...properties, src, onerror: () => image.replaceWith(missing()) });
+  return image;
+}
+
+// The same for SVG, whose attributes are never properties.
+export function shape(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// One of the symbols in index.html: no font has to have it.
+export function icon(name) {
+  return shape("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, shape("use", { href: `#i-${name}` }));
+}
+
+// A video behind a button, which loads it unless `preload` says more.
+export function film(src, poster, preload = "none") {
+  const video = make("video", { src, poster, preload });
+  const play = () => {
+    button.remove();
+    video.controls = true;
+    video.play().catch(() => {}); // the player shows it
+  };
+  const button = make("button", { class: "play", type: "button", ariaLabel: "再生", onclick: play }, icon("play"));
+  return make("div", { class: "film" }, video, button);
+}
+
+// Arrow keys, Home and End move the focus among an element's buttons.
+export function moveByArrows(element) {
+  element.addEventListener("keydown", (event) => {
+    const buttons = [...element.querySelectorAll("button:not(:disabled)")];
+    const here = buttons.indexOf(document.activeElement);
+    const [after, before] = [here + 1, here - 1];
+    const next = { ArrowDown: after, ArrowRight: after, ArrowUp: before, ArrowLeft: before, Home: 0, End: -1 }[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    buttons.at(next % buttons.length)?.focus();
+  });
+}
+
 export const byId = (id) => document.getElementById(id);
 
 // A circle with the name's first letter, its colour drawn from the id.
 export function avatar(id, name) {
   const element = make("span", { class: "avatar", ariaHidden: "true" }, [...name][0] || "？");
-  let hue = 0;
-  for (const letter of id) hue = (hue * 31 + letter.charCodeAt(0)) % 360;
-  element.style.setProperty("--hue", hue);
+  element.style.setProperty("--hue", hueOf(id));
   return element;
 }
+
+export const hueOf = (id) => [...id].reduce((hue, letter) => (hue * 31 + letter.charCodeAt(0)) % 360, 0);
 
 export function botAvatar() {
   return make("img", { class: "avatar", src: "/page/icon.svg", alt: "" });
 }
 
+// All times are Japan's, as LINE's own are, whatever the browser's zone is.
+export const ZONE = { timeZone: "Asia/Tokyo" };
+
 export const clock = (at) =>
-  new Date(at).toLocaleTimeString("ja-JP", { hour: "2-digit", minute: "2-digit" });
+  new Date(at).toLocaleTimeString("ja-JP", { ...ZONE, hour: "2-digit", minute: "2-digit" });
+
+export const date = (at) => new Date(at).toLocaleDateString("ja-JP", { ...ZONE, month: "numeric", day: "numeric" });
 
 export const day = (at) =>
-  new Date(at).toLocaleDateString("ja-JP", { year: "numeric", month: "long", day: "numeric", weekday: "short" });
+  new Date(at).toLocaleDateString("ja-JP", { ...ZONE, year: "numeric", month: "long", day: "numeric", weekday: "short" });

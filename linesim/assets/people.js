@@ -1,9 +1,10 @@
 // The list of chats, and the dialogs that add to it.
 
 import { post } from "./api.js";
-import { substituted } from "./bubbles.js";
-import { avatar, byId, clock, make } from "./dom.js";
-import { emojiOf, NAMES } from "./stickers.js";
+import { time } from "./clock.js";
+import { avatar, byId, clock, date, day, make } from "./dom.js";
+import { summary } from "./messages.js";
+import { NAMES } from "./stickers.js";
 
 // All chats of a state as the simulator gives it, those spoken in last on top.
 export function chatsOf(state) {
@@ -17,6 +18,8 @@ export function chatsOf(state) {
 
 export function drawList(chats, { chosen, unread, onchoose }) {
   const names = (id) => chats.find((chat) => chat.id === id)?.name;
+  const today = day(time());
+  const focused = byId("chats").contains(document.activeElement) && document.activeElement.dataset.chat;
   byId("chats").replaceChildren(
     ...chats.map((chat) => {
       const count = unread.get(chat.id);
@@ -25,7 +28,7 @@ export function drawList(chats, { chosen, unread, onchoose }) {
         {},
         make(
           "button",
-          { type: "button", class: chat.id === chosen ? "chosen" : "", "data-chat": chat.id, onclick: () => onchoose(chat.id) },
+          { type: "button", class: chat.id === chosen ? "chosen" : "", ariaCurrent: chat.id === chosen ? "true" : null, "data-chat": chat.id, onclick: () => onchoose(chat.id) },
           avatar(chat.id, chat.name),
           make(
             "span",
@@ -36,13 +39,14 @@ export function drawList(chats, { chosen, unread, onchoose }) {
           make(
             "span",
             { class: "when" },
-            make("time", {}, chat.last ? clock(chat.last.at) : ""),
+            make("time", {}, chat.last ? (day(chat.last.at) === today ? clock : date)(chat.last.at) : ""),
             count ? make("b", { ariaLabel: `未読 ${count}` }, String(count)) : null,
           ),
         ),
       );
     }),
   );
+  if (focused) byId("chats").querySelector(`[data-chat="${focused}"]`)?.focus();
 }
 
 export function nameOf(chat) {
@@ -50,11 +54,6 @@ export function nameOf(chat) {
 }
 
 const PREVIEWS = {
-  image: "写真",
-  video: "動画",
-  audio: "ボイスメッセージ",
-  file: "ファイル",
-  location: "位置情報",
   follow: "友だちに追加しました",
   unfollow: "ブロックしました",
   postback: "選択しました",
@@ -62,9 +61,7 @@ const PREVIEWS = {
 
 function preview({ message, unsent }, names) {
   if (unsent) return "送信を取り消しました";
-  if (message.type === "sticker") return `${emojiOf(message) || ""} スタンプ`.trim();
-  if (message.type === "textV2") return substituted(message, names);
-  return PREVIEWS[message.type] || message.text || message.altText || "お知らせ";
+  return PREVIEWS[message.type] || summary(message, names);
 }
 
 // Resolves to the new chat's id, or to null.
@@ -79,6 +76,13 @@ export async function askForUser(users) {
 
 export async function askForGroup(users) {
   byId("group-name").value = "";
+  // A room has no name of its own: LINE shows its members.
+  const kind = () => byId("group-form").elements.kind.value;
+  const choose = () => {
+    byId("group-name").disabled = byId("group-name").parentElement.hidden = kind() === "room";
+  };
+  byId("group-form").onchange = choose;
+  choose();
   byId("group-members").replaceChildren(
     ...users.map((user) =>
       make("label", {}, make("input", { type: "checkbox", value: user.userId, checked: true }), user.name),
@@ -86,7 +90,9 @@ export async function askForGroup(users) {
   );
   if ((await ask(byId("group-dialog"))) !== "ok") return null;
   const members = [...byId("group-members").querySelectorAll(":checked")].map((box) => box.value);
-  const group = await post("/sim/groups", { name: byId("group-name").value.trim(), members, present: false });
+  const others = users.filter((user) => members.includes(user.userId)).map((user) => user.name);
+  const name = kind() === "room" ? others.join("、").slice(0, 100) || "メンバーなし" : byId("group-name").value.trim();
+  const group = await post("/sim/groups", { name, members, kind: kind(), present: false });
   await post("/sim/deliveries", { acts: [{ act: "join", chat: group.chatId }] });
   return group.chatId;
 }

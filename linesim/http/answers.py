@@ -5,7 +5,7 @@ The body of an answer is sent in pieces, cut or omitted by a fault.
 
 import json
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -30,6 +30,7 @@ class Answer:
     media_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
     message: str | None = None
+    details: Sequence[Mapping[str, str]] = ()
     medium: Medium | None = None
     spoilt: Cut | Drip | None = None
     event: Event | None = None
@@ -59,15 +60,25 @@ def moment(at: float) -> str:
 
 def refusal(error: LineError) -> Answer:
     content = json.dumps(error.body(), ensure_ascii=False).encode()
-    return Answer(error.status, content, headers=error.headers, message=error.message)
+    return Answer(
+        *(error.status, content),
+        headers=error.headers,
+        message=error.message,
+        details=error.details or (),
+    )
 
 
 def faulty(outcome: Status) -> Answer:
     """The answer of a fault; a body of bytes is sent unchanged."""
     body = {"message": "Internal server error"} if outcome.body is None else outcome.body
     content = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
-    message = body.get("message") if isinstance(body, dict) else None
-    return Answer(outcome.status, content, headers=outcome.headers, message=message)
+    told = body if isinstance(body, dict) else {}
+    return Answer(
+        *(outcome.status, content),
+        headers=outcome.headers,
+        message=told.get("message"),
+        details=told.get("details", ()),
+    )
 
 
 Pause = Callable[[float], Awaitable[None]]

@@ -8,6 +8,7 @@ Other processes read its clock and move it ahead, make LINE misbehave, and read 
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
@@ -15,19 +16,23 @@ from fastapi.responses import JSONResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
+from linesim.http import unanswered
 from linesim.http.answers import Body
 from linesim.http.stopping import Stopped, Stopping
 from linesim.judge.checker import check
 from linesim.model import faults, ids, views
 from linesim.model.deliveries import Event
-from linesim.model.errors import LineError, NotPossible, UnknownChat
+from linesim.model.endpoints import JAPAN
+from linesim.model.errors import LineError, NotPossible, StateError, UnknownChat
 from linesim.model.faults import BadMember, Close, Late, Outcome, Rule, Status
 from linesim.model.media import Medium, medium
 from linesim.model.recent import Recent
 from linesim.model.views import View, clock_view
 from linesim.model.world import GroupKind
+from linesim.people import recording, saving
 from linesim.people.acts import Act, Strict, draft
 from linesim.people.sim import Sim
+from linesim.people.stops import Due
 
 MOST_UPLOAD_BYTES = 20 * 1024 * 1024
 MOST_UPLOADS = 20
@@ -66,9 +71,17 @@ class NewKey(Strict):
 
 
 class Advance(Strict):
-    """The seconds by which to move the clock ahead."""
+    """The seconds by which to move the clock ahead, with stops (linesim.people.stops)."""
 
     advance: float
+
+
+class NewDue(Strict):
+    """A report of linesim.people.stops, by the bot's server."""
+
+    ahead: float
+    at: float | None = None
+    done: bool
 
 
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -118,12 +131,17 @@ def control_routes(sim: Sim, stopping: Stopping) -> APIRouter:
         ("GET", "/deliveries", control.deliveries),
         ("POST", "/deliveries/{number}/redeliver", control.redeliver),
         ("GET", "/chats/{chat_id}", control.chat),
+        ("GET", "/events/{event_id}", control.event),
+        ("GET", "/chats/{chat_id}/test", control.recorded),
+        ("GET", "/saved", control.saved),
+        ("POST", "/saved", control.load),
         ("GET", "/calls", control.calls),
         ("GET", "/contents/{message_id}", control.content),
         ("GET", "/users/{user_id}/menu", control.menu),
         ("GET", "/menus/{rich_menu_id}/image", control.menu_image),
         ("GET", "/clock", control.clock),
         ("POST", "/clock", control.advance),
+        ("POST", "/clock/due", control.due),
         ("POST", "/misbehave", control.misbehave),
         ("DELETE", "/misbehave", control.behave),
         ("POST", "/unruly", control.unruly),
@@ -187,13 +205,9 @@ class Control:
             "multipart/form-data",
         }:
             raise HTTPException(415, "name the medium's content type, or application/octet-stream")
-        data = bytearray()
-        async for chunk in request.stream():
-            data += chunk
-            if len(data) > MOST_UPLOAD_BYTES:
-                raise HTTPException(413, f"at most {MOST_UPLOAD_BYTES} bytes")
+        data = await _read(request, MOST_UPLOAD_BYTES)
         key = ids.request_id()
-        self._uploads[key] = medium(bytes(data), name=name, media_type=media_type)
+        self._uploads[key] = medium(data, name=name, media_type=media_type)
         return {"medium": key}
 
     async def deliver(self, new: NewDelivery) -> View:
@@ -221,6 +235,16 @@ class Control:
 
     async def chat(self, chat_id: str) -> list[View]:
         return [views.bubble_view(bubble) for bubble in self._sim.chat(chat_id)]
+
+    async def event(self, event_id: str) -> View:
+        """Why the event has no answer: what is known here, and by the console if there is one."""
+        platform = self._sim.platform
+        with platform.watch.reading():
+            known = unanswered.reasons(platform, event_id)
+        told = await self._stopping.in_thread(
+            lambda: unanswered.of_console(platform.options, event_id)
+        )
+        return {**known, "console": told}
 
     async def calls(self, after: int = 0) -> list[View]:
         with self._sim.platform.watch.reading():
@@ -253,6 +277,31 @@ class Control:
         headers = {"x-content-type-options": "nosniff"}
         return Response(menu.image.data, headers=headers, media_type=menu.image.media_type)
 
+    async def recorded(self, chat_id: str) -> Response:
+        """The chat as a test, in a Python file for pytest."""
+        with self._sim.platform.watch.reading():
+            code, now = recording.as_test(self._sim.platform, chat_id), self._now()
+        return _download(code.encode(), f"test_recorded_{now:%m%d_%H%M}.py", "text/x-python")
+
+    async def saved(self) -> Response:
+        """The state as a file that `load` takes."""
+        data = await self._stopping.in_thread(lambda: saving.dump(self._sim.platform))
+        return _download(data, f"linesim-{self._now():%Y-%m-%d}.json", "application/json")
+
+    async def load(self, request: Request) -> View:
+        """Replaces the state by a saved one, whole or not at all."""
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise HTTPException(415, "the content type is application/json")
+        data = await _read(request, saving.MOST_BYTES)
+        try:
+            await self._stopping.in_thread(lambda: saving.load(self._sim.platform, data))
+        except StateError as error:
+            raise StateError(f"the file {error}; nothing was changed") from error
+        return {}
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._sim.platform.clock.time(), UTC) + JAPAN
+
     async def stream(self) -> AsyncIterator[ServerSentEvent]:
         platform = self._sim.platform
         with platform.watch.reading():
@@ -268,11 +317,15 @@ class Control:
     # Its clock.
 
     async def clock(self) -> View:
-        return clock_view(self._sim.platform.clock)
+        return {**clock_view(self._sim.platform.clock), "goal": self._sim.stops.goal}
+
+    async def due(self, new: NewDue) -> View:
+        self._sim.stops.report(Due(new.ahead, new.at, new.done))
+        return await self.clock()
 
     async def advance(self, new: Advance) -> View:
         try:
-            self._sim.advance(new.advance)
+            await self._stopping.in_thread(lambda: self._sim.stops.advance(new.advance))
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
         return clock_view(self._sim.platform.clock)
@@ -306,6 +359,20 @@ class Control:
         return report.as_document()
 
 
+async def _read(request: Request, most: int) -> bytes:
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > most:
+            raise HTTPException(413, f"at most {most} bytes")
+    return bytes(data)
+
+
+def _download(content: bytes, name: str, media_type: str) -> Response:
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(content, headers=headers, media_type=media_type)
+
+
 async def refused(request: Request, error: Exception) -> Response:
     """The answer for this interface's own errors."""
     status = error.status if isinstance(error, LineError) else STATUSES[type(error)]
@@ -314,7 +381,12 @@ async def refused(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": words}, status)
 
 
-STATUSES: dict[type[Exception], int] = {UnknownChat: 404, NotPossible: 409, Stopped: 503}
+STATUSES: dict[type[Exception], int] = {
+    UnknownChat: 404,
+    NotPossible: 409,
+    StateError: 422,
+    Stopped: 503,
+}
 REFUSALS = (*STATUSES, LineError)
 
 

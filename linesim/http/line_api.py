@@ -39,6 +39,8 @@ from linesim.model.media import Medium
 from linesim.model.platform import Platform
 from linesim.people.sim import Sim
 
+log = logging.getLogger(__name__)
+
 MOST_BODY_BYTES = 2 * 1024 * 1024
 JSON = ("application/json",)
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
@@ -264,9 +266,12 @@ class LineApi:
             call.finished = time.monotonic()
             call.hung_up = connection.lost if connection else None
             if answer is None:
+                _log(call, None)
                 return NoAnswer()
             call.status, call.message = answer.status, answer.message
+            call.details = answer.details
         headers = {"x-line-request-id": call.request_id, **answer.headers}
+        _log(call, answer)
         if answer.is_plain:
             return Response(answer.content, answer.status, headers, answer.media_type)
         return Body(
@@ -278,6 +283,20 @@ class LineApi:
             spoilt=answer.spoilt,
             pause=self._pause,
         )
+
+
+def _log(call: Call, answer: Answer | None) -> None:
+    """One line a call, without texts, tokens, or the query of its URL."""
+    status = answer.status if answer else "closed"
+    if call.endpoint == UNKNOWN.name:
+        log.warning("linesim does not have %s %s status=%s", call.method, call.path, status)
+    elif log.isEnabledFor(logging.INFO):
+        line = f"{call.endpoint} {call.method} {call.path} status={status}"
+        line += f" chat={call.chat_id or call.user_id or '-'}"
+        if answer and answer.status >= 400:
+            paths = ",".join(one.get("property", "-") for one in answer.details)
+            line += f' message="{answer.message}"{paths and f" properties={paths}"}'
+        log.info("%s", line)
 
 
 async def _read(request: Request) -> bytes | None:

@@ -153,6 +153,8 @@ def _show(platform: Platform, call: Call, chat_id: str, sent: Sent) -> None:
             speaker="bot",
             message=message,
             message_id=entry["id"],
+            quote_token=entry.get("quoteToken"),
+            quoted=platform.chats.quoted_id(chat_id, message.get("quoteToken")),
             event_id=call.event_id,
             via=call.endpoint,
             request_id=call.request_id,

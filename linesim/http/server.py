@@ -2,7 +2,7 @@
 returns.
 
 The chat page's files are read once and served from memory, with a policy that forbids loading
-anything else.
+anything else, except the images and videos that a bot's messages name.
 """
 
 import asyncio
@@ -24,7 +24,9 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from linesim.http.control import REFUSALS, control_routes, refused
 from linesim.http.line_api import line_routes
 from linesim.http.stopping import Stopping
+from linesim.model.errors import StateError
 from linesim.model.options import Options
+from linesim.people.saving import StateFile
 from linesim.people.sim import Sim
 
 MEDIA_TYPES = {
@@ -35,13 +37,15 @@ MEDIA_TYPES = {
 }
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' https:; "
+    "media-src 'self' https:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
 
@@ -88,8 +92,8 @@ def create_app(sim: Sim, stopping: Stopping) -> FastAPI:
 
 
 class SimServer:
-    """A simulator on a socket. The port is opened by the constructor, which raises OSError on
-    failure.
+    """A simulator on a socket. The constructor opens the port and loads the state; on failure it
+    raises OSError or StateError.
 
     `when_ended` is called from the server's thread as it ends.
     """
@@ -98,6 +102,13 @@ class SimServer:
         self.sim = Sim(options)
         self._stopping = Stopping()
         self._socket = socket.create_server((options.host, options.port), backlog=BACKLOG)
+        self._state = StateFile(options.state, self.sim.platform) if options.state else None
+        if self._state:
+            try:
+                self._state.start()
+            except StateError:
+                self._socket.close()
+                raise
         host, port = self._socket.getsockname()[:2]
         self.sim.url = f"http://{host}:{port}"
         config = uvicorn.Config(
@@ -123,6 +134,8 @@ class SimServer:
         self._server.ask_to_stop()
         self._thread.join(STOP_SECONDS)
         self._socket.close()
+        if self._state:
+            self._state.stop()
 
     def join_webhooks(self) -> None:
         """Waits for the webhooks under way, which end by their own time limit."""

@@ -77,12 +77,12 @@ def _url_of(platform: Platform) -> str:
 
 
 def _checked(url: str) -> str:
-    if not _is_http(url):
+    if not is_http(url):
         raise errors.invalid_webhook_endpoint()
     return url
 
 
-def _is_http(url: str) -> bool:
+def is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -31,9 +31,19 @@ class Clock(ABC):
         with self._lock:
             return self._ahead
 
-    def advance(self, seconds: float) -> None:
+    @ahead.setter
+    def ahead(self, seconds: float) -> None:
+        """Moves it there unless it is further ahead."""
+        with self._lock:
+            self._ahead = max(self._ahead, seconds)
+
+    @staticmethod
+    def check(seconds: float) -> None:
         if not 0 < seconds <= MOST_SECONDS:  # which NaN is not either
             raise ValueError(f"a clock moves ahead, by a year at most, not by {seconds} s")
+
+    def advance(self, seconds: float) -> None:
+        self.check(seconds)
         with self._lock:
             self._ahead += seconds
 

@@ -274,8 +274,8 @@ class Quota:
         self.limit = limit
         self.reserved = 0
         self._clock = clock
-        self._month = self._this_month()
-        self._used = 0
+        self.month = self._this_month()
+        self.people = 0  # reached in this month
 
     def _this_month(self) -> tuple[int, int]:
         today = datetime.fromtimestamp(self._clock.time(), UTC) + JAPAN
@@ -283,9 +283,9 @@ class Quota:
 
     @property
     def used(self) -> int:
-        if (month := self._this_month()) != self._month:
-            self._month, self._used = month, 0
-        return self._used
+        if (month := self._this_month()) != self.month:
+            self.month, self.people = month, 0
+        return self.people
 
     @property
     def left(self) -> float:
@@ -298,4 +298,4 @@ class Quota:
             raise errors.monthly_limit()
 
     def count(self, people: int) -> None:
-        self._used = self.used + people
+        self.people = self.used + people

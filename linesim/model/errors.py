@@ -60,6 +60,10 @@ class NotPossible(ValueError):
     """An action that LINE does not allow, such as a message from a user who has blocked the bot."""
 
 
+class StateError(Exception):
+    """A saved state that cannot be read or written; the text is for the user."""
+
+
 def invalid_body(*found: Finding, status: int = 400) -> LineError:
     details = [one.as_detail() for one in found]
     return LineError(status, f"The request body has {len(details)} error(s)", details=details)

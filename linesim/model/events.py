@@ -17,7 +17,7 @@ Content = dict[str, Any]
 
 REPLYABLE = frozenset(
     {
-        *("message", "follow", "join", "memberJoined", "postback"),
+        *("message", "messageEdited", "follow", "join", "memberJoined", "postback"),
         *("videoPlayComplete", "beacon", "accountLink"),
     }
 )
@@ -66,11 +66,10 @@ def redelivered(event: Event) -> Event:
 
 
 def standby(event: Event) -> Event:
-    """The event for a bot on standby: it may not answer, so there is no reply token."""
-    waiting = copy.deepcopy(event)
-    waiting["mode"] = "standby"
-    waiting.pop("replyToken", None)
-    return waiting
+    """Makes the event one for a bot on standby: it may not answer, so there is no reply token."""
+    event["mode"] = "standby"
+    event.pop("replyToken", None)
+    return event
 
 
 def content(kind: str, message_id: str, **fields: Any) -> Content:

@@ -1,6 +1,5 @@
 """Identifiers in the forms that LINE gives them."""
 
-import itertools
 import secrets
 import uuid
 from datetime import UTC, datetime
@@ -38,7 +37,16 @@ class MessageIds:
     """Message ids: 18 digits in a string, rising, different from those of an earlier run."""
 
     def __init__(self, now: float) -> None:
-        self._numbers = itertools.count(int(now * 1_000_000) * 100)
+        self._next = int(now * 1_000_000) * 100
+
+    @property
+    def free(self) -> int:
+        return self._next
+
+    @free.setter
+    def free(self, number: int) -> None:
+        self._next = max(self._next, number)
 
     def take(self) -> str:
-        return str(next(self._numbers))
+        self._next += 1
+        return str(self._next - 1)

@@ -6,17 +6,21 @@ nothing.
 
 import itertools
 import mimetypes
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from linesim.model import errors
 from linesim.model.clock import Clock
 
 MOST_ITEMS = 2_000
 MOST_BYTES = 256 * 1024 * 1024
+PLAIN_TYPE = r"^[A-Za-z0-9.+_-]+/[A-Za-z0-9.+_-]+$"
 
 Kind = Literal["image", "video", "audio", "file"]
 
@@ -33,7 +37,7 @@ class Medium:
     """`repeats` is how often `data` is sent on end: a long video without its bytes in memory."""
 
     data: bytes
-    media_type: str
+    media_type: Annotated[str, Field(pattern=PLAIN_TYPE)]
     name: str
     repeats: int = 1
 
@@ -54,8 +58,9 @@ def sample(kind: Kind) -> Medium:
 
 
 def medium(data: bytes, *, name: str, media_type: str | None = None) -> Medium:
-    guessed = media_type or mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return Medium(data, guessed, name)
+    guessed = media_type or mimetypes.guess_type(name)[0] or ""
+    plain = guessed if re.fullmatch(PLAIN_TYPE, guessed) else "application/octet-stream"
+    return Medium(data, plain, name)
 
 
 @dataclass
@@ -66,7 +71,7 @@ class Content:
 
     kind: Kind
     medium: Medium
-    ready_at: float
+    ready_at: Annotated[float, Field(exclude=True)] = 0.0  # a saved one is ready
     fails: bool = False
     unsent: bool = False
 
@@ -89,11 +94,24 @@ class Contents:
         fails: bool = False,
     ) -> None:
         ready_at = self._clock.monotonic() + preparing_seconds
-        self._contents[message_id] = Content(kind, medium, ready_at, fails)
-        self._bytes += _weight(medium)
+        self._add(message_id, Content(kind, medium, ready_at, fails))
+
+    def _add(self, message_id: str, content: Content) -> None:
+        self._contents[message_id] = content
+        self._bytes += _weight(content.medium)
         while len(self._contents) > MOST_ITEMS or self._bytes > MOST_BYTES:
             oldest = next(iter(self._contents))
             self._bytes -= _weight(self._contents.pop(oldest).medium)
+
+    @property
+    def kept(self) -> dict[str, Content]:
+        return self._contents
+
+    @kept.setter
+    def kept(self, contents: dict[str, Content]) -> None:
+        self._contents, self._bytes = {}, 0
+        for message_id, content in contents.items():
+            self._add(message_id, content)
 
     def unsend(self, message_id: str) -> None:
         if content := self._contents.get(message_id):

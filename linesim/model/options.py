@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from linesim.model.calls import MOST_CALLS
@@ -28,10 +29,13 @@ class Options:
     what a call asks LINE answers it. `chat_mode`: "chat" is the switch "Chat" of LINE's console,
     with which users' messages are read only once the bot marks them. `webhook_timeout_seconds` is
     how long LINE waits for the bot server's answer. `token` is a long-lived channel access token.
-    `most_calls` and `most_deliveries`: how many records of each are kept, the newest. Of unruly
-    webhooks: `redelivered_seconds` is how long after the answer one comes again,
-    `overtaken_seconds` how long one is held back at most for another one to overtake it, and
-    `most_extras` how many are sent on top at once.
+    `state` is the file that keeps users, chats, media and menus over restarts. `bot` (module:name)
+    is the bot that recorded tests import. `most_calls` and `most_deliveries`: how many records of
+    each are kept, the newest. Of unruly webhooks: `redelivered_seconds` is how long after the
+    answer one comes again, `overtaken_seconds` how long one is held back at most for another one to
+    overtake it, and `most_extras` how many are sent on top at once. `console_url` is that of a
+    linedesk's console, which the page asks why an event has no answer, and `console_login` the
+    Authorization header.
     """
 
     webhook_url: str | None = None
@@ -49,9 +53,13 @@ class Options:
     chat_mode: Literal["bot", "chat"] = "bot"
     webhook_timeout_seconds: float = 2.0
     bot_name: str = "linedesk"
+    state: Path | None = None
+    bot: str | None = None
     most_calls: int = MOST_CALLS
     most_deliveries: int = MOST_DELIVERIES
     most_extras: int = MOST_EXTRAS
     overtaken_seconds: float = OVERTAKEN_SECONDS
     redelivered_seconds: float = REDELIVERED_SECONDS
+    console_url: str | None = None
+    console_login: str | None = field(default=None, repr=False)
     clock: Clock = field(default_factory=ShiftedClock)

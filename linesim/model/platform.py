@@ -66,6 +66,12 @@ class Watch:
             if not self._changed_since(seen, deadline):
                 raise TimeoutError(f"the condition is still false after {timeout_seconds:g} s")
 
+    def wait_past(self, version: int) -> int:
+        """The number of changes, once it is not this one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._version != version)
+            return self._version
+
     def _changed_since(self, version: int, deadline: float) -> bool:
         """Whether there was a change in time."""
         left = deadline - time.monotonic()
@@ -84,7 +90,7 @@ class Platform:
         self.webhook_url = options.webhook_url
         self.webhook_active = True
         self.world = World()
-        self.chats = Chats()
+        self.chats = Chats(self.clock)
         self.contents = Contents(self.clock)
         self.message_ids = ids.MessageIds(self.clock.time())
         self.channel_tokens = ChannelTokens(options.token, options.secret, self.clock)
@@ -110,7 +116,7 @@ class Platform:
 
     def show(self, bubble: Bubble) -> None:
         """Sends a new or changed bubble to the open pages."""
-        if self.stream.watched:
+        if self.stream.watched and bubble.speaker != "hidden":
             self.stream.publish(Change("bubble", bubble_view(bubble)))
 
     def show_people(self) -> None:

@@ -57,6 +57,15 @@ class ChannelTokens:
         self.tokens = {first: ChannelToken("long-lived", until, "")}
         self.keys: dict[str, dict[str, str]] = {}
 
+    @property
+    def kept(self) -> dict[str, ChannelToken]:
+        return self.tokens
+
+    @kept.setter
+    def kept(self, tokens: dict[str, ChannelToken]) -> None:
+        """The token of this start stays."""
+        self.tokens = tokens | self.tokens
+
     def is_valid(self, token: str) -> bool:
         if known := self.tokens.get(token):
             return known.until > self._clock.time()

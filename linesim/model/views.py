@@ -38,7 +38,7 @@ def bubble_view(bubble: Bubble) -> View:
     told = _view(
         bubble,
         *("number", "chat_id", "speaker", "user_id", "message", "message_id", "event_id"),
-        *("fate", "status", "error", "via", "unsent", "read"),
+        *("fate", "status", "error", "via", "unsent", "edited", "read", "quoted"),
     )
     return {**told, "at": int(bubble.at * 1000)}
 
@@ -57,6 +57,6 @@ def call_view(call: Call) -> View:
         call,
         *("number", "started", "finished", "endpoint", "method", "path", "request_id"),
         *("retry_key", "body", "status", "message", "accepted", "fault", "chat_id", "user_id"),
-        *("event_id", "accepted_request_id", "retry_differs", "paid", "token_lapsed"),
+        *("details", "event_id", "accepted_request_id", "retry_differs", "paid", "token_lapsed"),
     )
     return {**told, "at": int(call.at * 1000), "unreached": dict(call.unreached)}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from linesim.model import ids
+from linesim.model.clock import Clock
 from linesim.model.errors import UnknownChat
 from linesim.model.recent import Recent
 
@@ -135,17 +136,20 @@ class World:
 
 MOST_BUBBLES = 10_000
 
-Speaker = Literal["user", "bot", "notice"]
+Speaker = Literal["user", "bot", "notice", "hidden"]
 Fate = Literal["sending", "delivered", "failed"]
 
 
 @dataclass
 class Bubble:
-    """One line of a chat: a user's message, the bot's message, or a notice such as a block.
+    """One line of a chat: a user's message, the bot's message, or a notice such as a block. A
+    hidden one is not shown: an event about an earlier message.
 
     `message` is LINE's message object; a notice's has the event's `type`. `fate` is that of a
-    user's webhook, with `status` or `error` for its end. `via` is the endpoint of the bot's
-    messages. `read`: whether the bot has read a user's message, at once or by `read_token`.
+    user's webhook, with `status` or `error` for its end; after an edit all three are the edit's.
+    `via` is the endpoint of the bot's messages. `read`: whether the bot has read a user's message,
+    at once or by `read_token`. `quote_token` is for quoting it; `quoted` is the message that the
+    bot quotes. `ahead`: by how much the clock was moved then. `event` is the webhook's.
     """
 
     number: int
@@ -155,6 +159,8 @@ class Bubble:
     message: dict[str, Any] = field(repr=False)
     user_id: str | None = None
     message_id: str | None = None
+    quote_token: str | None = None
+    quoted: str | None = None
     event_id: str | None = None
     fate: Fate | None = None
     status: int | None = None
@@ -164,6 +170,9 @@ class Bubble:
     unsent: bool = False
     read: bool = False
     read_token: str | None = None
+    edited: bool = False
+    ahead: float = 0.0
+    event: dict[str, Any] | None = field(default=None, repr=False)
 
     @property
     def text(self) -> str | None:
@@ -173,7 +182,8 @@ class Bubble:
 class Chats:
     """The newest 10,000 bubbles of each chat. Callers hold the simulator's lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._chats: defaultdict[str, deque[Bubble]] = defaultdict(
             lambda: deque(maxlen=MOST_BUBBLES)
         )
@@ -181,18 +191,40 @@ class Chats:
         self._next = 1
 
     def add(self, chat_id: str, **known: Any) -> Bubble:
-        bubble = Bubble(number=self._next, chat_id=chat_id, **known)
+        bubble = Bubble(number=self._next, chat_id=chat_id, ahead=self._clock.ahead, **known)
         self._next += 1
-        self._chats[chat_id].append(bubble)
+        self._append(bubble)
+        return bubble
+
+    def _append(self, bubble: Bubble) -> None:
+        self._chats[bubble.chat_id].append(bubble)
         if bubble.read_token:
             self._read_tokens[bubble.read_token] = bubble
-        return bubble
 
     def of_read_token(self, token: str) -> Bubble | None:
         return self._read_tokens.get(token)
 
     def of(self, chat_id: str) -> list[Bubble]:
+        return [bubble for bubble in self.all_of(chat_id) if bubble.speaker != "hidden"]
+
+    def all_of(self, chat_id: str) -> list[Bubble]:
+        """Also the hidden ones."""
         return list(self._chats.get(chat_id, ()))
+
+    @property
+    def kept(self) -> dict[str, list[Bubble]]:
+        return {chat_id: list(bubbles) for chat_id, bubbles in self._chats.items()}
+
+    @kept.setter
+    def kept(self, chats: dict[str, list[Bubble]]) -> None:
+        """What was on its way has failed; numbers go on rising."""
+        self._chats.clear()
+        for bubbles in chats.values():
+            for bubble in bubbles:
+                self._append(bubble)
+                self._next = max(self._next, bubble.number + 1)
+                if bubble.fate == "sending":
+                    bubble.fate, bubble.error = "failed", "unclassified"
 
     def of_event(self, chat_id: str, event_id: str) -> Bubble | None:
         """Searches from the newest back, since the bubble was added a moment ago."""
@@ -205,6 +237,15 @@ class Chats:
         bubbles = reversed(self._chats.get(chat_id, ()))
         return next((each for each in bubbles if each.message_id == message_id), None)
 
+    def quoted_id(self, chat_id: str, quote_token: str | None) -> str | None:
+        """The message of this chat that a quote token stands for."""
+        found = (each for each in self._chats.get(chat_id, ()) if each.quote_token == quote_token)
+        return next((each.message_id for each in found), None) if quote_token else None
+
     def last(self) -> list[Bubble]:
-        """The newest bubble of each chat."""
-        return [bubbles[-1] for bubbles in self._chats.values() if bubbles]
+        """The newest shown bubble of each chat."""
+        shown = (
+            next((one for one in reversed(bubbles) if one.speaker != "hidden"), None)
+            for bubbles in self._chats.values()
+        )
+        return [bubble for bubble in shown if bubble]

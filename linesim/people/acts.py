@@ -31,9 +31,13 @@ class Act(Strict):
     text: str = Field(default="", max_length=20_000)
     quoted: str | None = None
     medium: str | None = None
+    preparing_seconds: float = Field(default=0.0, ge=0)
+    fails: bool = False
     message: str | None = None
     data: str | None = None
     params: dict[str, str] | None = None
+    shown: str | None = Field(default=None, max_length=300)
+    alias: str | None = None
     package: str | None = None
     sticker: str | None = None
     keywords: list[str] | None = Field(default=None, max_length=15)
@@ -77,10 +81,12 @@ DRAFTS: Mapping[str, Callable[..., Event]] = {
     "location": Drafts.location,
     **{kind: partial(Drafts.medium, kind=kind) for kind in SAMPLES},
     "unsend": Drafts.unsend,
+    "edit": Drafts.edit,
     "postback": Drafts.postback,
     "videoPlayComplete": Drafts.video_play_complete,
     "beacon": Drafts.beacon,
     "accountLink": Drafts.account_link,
+    "richmenuswitch": Drafts.richmenuswitch,
     "follow": Drafts.follow,
     "unfollow": Drafts.unfollow,
     "join": Drafts.join,

@@ -13,7 +13,7 @@ from linesim.model.deliveries import Event
 from linesim.model.errors import NotPossible, UnknownChat
 from linesim.model.media import Kind, Medium, sample
 from linesim.model.platform import Platform
-from linesim.model.world import Group, User
+from linesim.model.world import Bubble, Group, User
 
 Who = User | str
 Where = Group | str | None
@@ -95,21 +95,63 @@ class Drafts:
         """Takes back the message of this id."""
         with self._platform.watch.changing():
             author, group = self._author(user, chat)
-            chat_id = group.chat_id if group else author.user_id
-            bubble = self._platform.chats.of_message(chat_id, message)
-            if bubble is None or bubble.user_id != author.user_id or bubble.unsent:
-                raise UnknownChat(f"no message {message} of this user in this chat")
+            bubble = self._own_bubble(message, author, group)
             bubble.unsent = True
             bubble.message = {"type": bubble.message["type"]}
             self._platform.contents.unsend(message)
             self._platform.show(bubble)
-            return self._event("unsend", author, group, unsend={"messageId": message})
+            event = self._event("unsend", author, group, unsend={"messageId": message})
+            return self._noted(event, author.user_id, hidden=True)
+
+    def edit(self, message: str, user: Who, text: str, *, chat: Where = None) -> Event:
+        """Gives the text message of this id another text: in groups only, as in LINE since July
+        2026.
+        """
+        with self._platform.watch.changing():
+            author, group = self._author(user, chat)
+            if group is None or group.kind != "group":
+                raise NotPossible("LINE's app edits messages in groups only")
+            bubble = self._own_bubble(message, author, group)
+            if bubble.message["type"] != "text":
+                raise NotPossible("LINE's app edits texts only")
+            quoted = bubble.message.get("quotedMessageId")
+            more = {"quotedMessageId": quoted, "mention": self._mention(text, group)}
+            content = events.content("text", message, text=text, **more)
+            del content["markAsReadToken"]
+            event = self._event("messageEdited", author, group, message=content)
+            bubble.message, bubble.quote_token = _shown(content), content["quoteToken"]
+            bubble.edited, bubble.event_id, bubble.fate = True, event["webhookEventId"], "sending"
+            self._platform.show(bubble)
+            return self._noted(event, author.user_id, hidden=True)
+
+    def _own_bubble(self, message: str, author: User, group: Group | None) -> Bubble:
+        chat_id = group.chat_id if group else author.user_id
+        bubble = self._platform.chats.of_message(chat_id, message)
+        if bubble is None or bubble.user_id != author.user_id or bubble.unsent:
+            raise UnknownChat(f"no message {message} of this user in this chat")
+        return bubble
 
     def postback(
-        self, user: Who, data: str, *, chat: Where = None, params: dict[str, str] | None = None
+        self,
+        user: Who,
+        data: str,
+        *,
+        chat: Where = None,
+        params: dict[str, str] | None = None,
+        shown: str | None = None,
     ) -> Event:
+        """`shown` is the action's displayText: the chat shows it as the user's words."""
         details = {"data": data, **({"params": params} if params else {})}
-        return self._noticed("postback", user, chat, postback=details)
+        said = {"type": "text", "text": shown} if shown else None
+        return self._noticed("postback", user, chat, said, postback=details)
+
+    def richmenuswitch(self, user: Who, alias: str, data: str) -> Event:
+        """Links the user to the rich menu of this alias."""
+        with self._platform.watch.changing():
+            author, _ = self._author(user, None)
+            status = self._platform.menus.switch(author.user_id, alias)
+            new = {"newRichMenuAliasId": alias} if status == "SUCCESS" else {}
+            return self.postback(author, data, params={**new, "status": status})
 
     def video_play_complete(self, user: Who, tracking: str) -> Event:
         """Sees a video of the bot to its end, by the `trackingId` that it has in the 1:1 chat."""
@@ -210,32 +252,40 @@ class Drafts:
             event = self._event("message", author, group, message=content)
             if group is None:
                 author.wrote_at = self._platform.clock.time()
-            shown = {name: value for name, value in content.items() if name not in HIDDEN}
-            return self._noted(event, author.user_id, shown)
+            return self._noted(event, author.user_id, _shown(content))
 
-    def _noticed(self, kind: str, user: Who, chat: Where, **details: Any) -> Event:
-        """An event that is no message."""
+    def _noticed(
+        self, kind: str, user: Who, chat: Where, said: dict[str, Any] | None = None, **details: Any
+    ) -> Event:
+        """An event that is no message; `said` is what the chat shows instead of a notice."""
         with self._platform.watch.changing():
             author, group = self._author(user, chat)
-            return self._noted(self._event(kind, author, group, **details), author.user_id)
+            return self._noted(self._event(kind, author, group, **details), author.user_id, said)
 
     def _event(self, kind: str, user: User | None, group: Group | None, **details: Any) -> Event:
         now = self._platform.clock.time()
         return events.event(kind, now=now, source=events.source(user, group), **details)
 
     def _noted(
-        self, event: Event, user_id: str | None, message: dict[str, Any] | None = None
+        self,
+        event: Event,
+        user_id: str | None,
+        message: dict[str, Any] | None = None,
+        *,
+        hidden: bool = False,
     ) -> Event:
         bubble = self._platform.chats.add(
             events.chat_id_of(event) or "",
             at=event["timestamp"] / 1000,
-            speaker="notice" if message is None else "user",
+            speaker="hidden" if hidden else "notice" if message is None else "user",
             message=message or _notice(event),
             user_id=user_id,
-            message_id=message["id"] if message else None,
+            message_id=message.get("id") if message else None,
             read_token=event.get("message", {}).get("markAsReadToken"),
+            quote_token=event.get("message", {}).get("quoteToken"),
             event_id=event["webhookEventId"],
             fate="sending",
+            event=event,
         )
         self._platform.show(bubble)
         return event
@@ -268,6 +318,10 @@ class Drafts:
 
     def _group(self, group: Group | str) -> Group:
         return self._platform.world.group(group if isinstance(group, str) else group.chat_id)
+
+
+def _shown(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if name not in HIDDEN}
 
 
 def _notice(event: Event) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from linesim.model.platform import Platform
 from linesim.model.world import Group, GroupKind, User
 from linesim.people.drafts import Drafts, Where, Who
 from linesim.people.records import Records
+from linesim.people.stops import Stops
 from linesim.people.webhooks import Unruly, Webhooks
 
 
@@ -28,6 +29,7 @@ class Sim(Records):
         super().__init__(Platform(options))
         self.drafts = Drafts(self.platform)
         self.url = ""
+        self.stops = Stops(self.platform)
         self._webhooks = Webhooks(self.platform)
 
     @property
@@ -217,7 +219,10 @@ class Sim(Records):
     # Time.
 
     def advance(self, seconds: float) -> None:
-        """Moves the simulator's clock ahead; raises ValueError like linesim.model.clock."""
+        """Moves the simulator's clock ahead at once; `stops.advance` stops at each timer.
+
+        Raises ValueError like linesim.model.clock.
+        """
         with self.platform.watch.changing():
             self.platform.clock.advance(seconds)
             self.platform.show_clock()

@@ -4,6 +4,7 @@ those of other users.
 Threads of this module send the additional webhooks; `settle` waits for them.
 """
 
+import logging
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,8 @@ from linesim.model import events
 from linesim.model.deliveries import Delivery, WebhookSender, encode
 from linesim.model.deliveries import Event as Webhook
 from linesim.model.platform import Platform
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,9 @@ class Webhooks:
                 self._open_token(event)
         url = platform.webhook_url if platform.webhook_active else None
         self._sender.post(url, encode(platform.bot_user_id, made), delivery)
+        outcome = delivery.status or delivery.error
+        level = logging.DEBUG if delivery.delivered else logging.INFO
+        log.log(level, "webhook events=%d outcome=%s", len(made), outcome)
         with platform.watch.changing():
             for event in made:
                 self._settle(event, delivery)
@@ -199,9 +205,15 @@ class Webhooks:
 
     def _settle(self, event: Webhook, delivery: Delivery) -> None:
         event_id, chat_id = event.get("webhookEventId"), events.chat_id_of(event)
-        bubble = event_id and chat_id and self._platform.chats.of_event(chat_id, event_id)
-        if bubble and bubble.fate != "delivered":
-            bubble.fate = "delivered" if delivery.delivered else "failed"
-            bubble.status, bubble.error = delivery.status, delivery.error
-            bubble.read = delivery.delivered and self._platform.options.chat_mode == "bot"
-            self._platform.show(bubble)
+        if not (event_id and chat_id):
+            return
+        chats = self._platform.chats
+        found = [chats.of_event(chat_id, event_id)]
+        if event.get("type") == "messageEdited":
+            found.append(chats.of_message(chat_id, event["message"]["id"]))
+        for bubble in found:
+            if bubble and bubble.fate != "delivered":
+                bubble.fate = "delivered" if delivery.delivered else "failed"
+                bubble.status, bubble.error = delivery.status, delivery.error
+                bubble.read = delivery.delivered and self._platform.options.chat_mode == "bot"
+                self._platform.show(bubble)

@@ -18,7 +18,6 @@ import frontdesk.metrics
 import jobworker.metrics
 import jobworker.remote.leader
 import jobworker.remote.worker
-from linedesk.launch.main import linedesk
 from linedesk.operate import processes
 from linedesk.runtime.exit_codes import Exit
 from linedesk.runtime.metrics import COUNTER, PREFIX, figure_name
@@ -90,10 +89,8 @@ def test_rights_of_mongodbs_users() -> None:
 
 
 def test_exit_codes() -> None:
-    cells = re.findall(r"^\| ([\d, ]+) \|", reference("exit-codes"), re.MULTILINE)
+    cells = re.findall(r"^- ([\d, ]+): ", reference("exit-codes"), re.MULTILINE)
     assert {int(code) for cell in cells for code in cell.split(", ")} == {*Exit, USAGE, TERMINATED}
-    rows = re.findall(r"^\| (`.*`) \|", reference("exit-codes"), re.MULTILINE)
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} <= set(linedesk.commands)
 
 
 def declared(room: str) -> set[tuple[str, frozenset[str], str]]:
@@ -106,11 +103,11 @@ def declared(room: str) -> set[tuple[str, frozenset[str], str]]:
 @pytest.mark.parametrize("room", METRICS)
 def test_metrics(room: str) -> None:
     page = reference("metrics")
-    table = page.partition(f"| metrics of the {room} | type | meaning |\n")[2].partition("\n\n")[0]
-    row = re.compile(r"^\| `(linedesk_\w+)(?:\{([\w, ]+)\})?` \| (\w+) \| .+ \|$", re.MULTILINE)
+    part = page.partition(f"# {room[0].upper()}{room[1:]}\n")[2].partition("\n#")[0]
+    row = re.compile(r"^- `(linedesk_\w+)(?:\{([\w, ]+)\})?` \((\w+)\): .+$", re.MULTILINE)
     assert {
         (name, frozenset(filter(None, labels.split(", "))), kind)
-        for name, labels, kind in row.findall(table)
+        for name, labels, kind in row.findall(part)
     } == declared(room)
 
 

@@ -12,6 +12,7 @@ import requests
 
 import linesim
 from linesim.model.world import User
+from tests.linesim.gallery.stage import Stage
 
 Event = dict[str, Any]
 
@@ -147,3 +148,15 @@ def line(sim: linesim.Sim) -> Iterator[Line]:
     line = Line(sim)
     yield line
     line.session.close()
+
+
+@pytest.fixture(scope="module")
+def stage(browser: Any) -> Iterator[Stage]:
+    """The chat page in Chromium, for messages to be drawn on."""
+    with linesim.running() as sim:
+        stage = Stage(browser, sim)
+        try:
+            yield stage
+        finally:
+            stage.close()
+        assert not stage.errors, stage.errors

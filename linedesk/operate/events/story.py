@@ -19,7 +19,7 @@ from linedesk.operate import dead_letters
 from linedesk.operate.calls import cost_words, reason_words
 from linedesk.operate.conversation import names_of
 from linedesk.operate.events.rows import Present, Rows, read_one, read_present
-from linedesk.operate.events.verdict import Verdict, event_in, verdict
+from linedesk.operate.events.verdict import Verdict, event_in, placed, verdict
 from linedesk.operate.find import event_of
 from linedesk.operate.format import brief
 from linedesk.operate.text import known
@@ -152,7 +152,7 @@ def _run(row: Document, *, is_given_up: bool) -> Step:
         ).format(count=effects)
     elif outcome == "failed":
         words = _("the handler failed, try {number}: {error}").format(
-            number=tried, error=known(str(error)) if error else _("an error")
+            number=tried, error=placed(known(str(error)) if error else _("an error"), row)
         )
     elif outcome == "gathered":
         words = _("handled together with {event}").format(event=row.get(GATHERED_WITH))

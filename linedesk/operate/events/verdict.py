@@ -25,6 +25,7 @@ from linedesk.store.records.calls import PAID, CallRecord
 from linedesk.store.records.effects import EFFECT_ID, SEND
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
 from linedesk.store.records.letters import REPLAYED_AT
+from linedesk.store.records.runs import PLACE
 
 Result = Literal["answered", "waiting", "failed", "replayed", "no reply", "unknown"]
 RESULTS: tuple[Result, ...] = get_args(Result)
@@ -49,7 +50,8 @@ class Verdict:
 def verdict(rows: Rows, present: Present, *, now: datetime) -> Verdict:
     """Judge an event by its rows and by what holds now."""
     if rows.letter is not None:
-        return _given_up([rows.letter], explained(rows.letter))
+        failed = next((run for run in reversed(rows.runs) if run.get("error")), {})
+        return _given_up([rows.letter], placed(explained(rows.letter), failed))
     if rows.is_decided:
         return _decided(rows, present)
     return Verdict(*_undecided(rows, present, now))
@@ -63,6 +65,11 @@ def _given_up(letters: Sequence[Mapping[str, Any]], words: str) -> Verdict:
     if letter.get("replaying"):
         words = _("{cause}; a replay was begun and is not confirmed").format(cause=words)
     return Verdict("failed", words, id_)
+
+
+def placed(error: str, run: Mapping[str, Any]) -> str:
+    """Return the error of a run with its file and line, where these are known."""
+    return f"{error}, {run[PLACE]}" if run.get(PLACE) else error
 
 
 def newest_replayed(rows: Rows) -> list[Document]:
@@ -172,7 +179,7 @@ def _tried(run: Mapping[str, Any]) -> str | None:
     if run.get("outcome") == "timeout":
         return _("try {number} did not return in time").format(number=attempt)
     if run.get("outcome") == "failed":
-        told = known(str(error)) if error else _("an error")
+        told = placed(known(str(error)) if error else _("an error"), run)
         return _("try {number} failed: {error}").format(number=attempt, error=told)
     return known(str(error)) if error else None
 

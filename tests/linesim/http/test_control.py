@@ -8,6 +8,7 @@ import pytest
 import requests
 
 import linesim
+from linesim.model.errors import NotPossible
 from tests.line_openapi import check_event
 
 
@@ -127,3 +128,34 @@ def test_the_stream_sends_every_change_and_ends_with_the_simulator(bot):
     assert (data["message"]["text"], data["fate"]) == ("<b>やあ</b>", "delivered")
     reader.join(5)
     assert not reader.is_alive()
+
+
+def test_the_reasons_why_an_event_has_no_answer(remote, sim, taro, clock, line, bot):
+    def reasons(delivery):
+        told = remote.get(f"/events/{delivery.event_ids[0]}")
+        assert told["console"] is None
+        return told["reasons"]
+
+    first = sim.say(taro, "一")
+    assert reasons(first) == [{"kind": "silent"}]
+    clock.advance(61)
+    line.reply(bot.last.events[0]["replyToken"])
+    assert reasons(first) == [{"kind": "lapsed"}]
+    second = sim.say(taro, "二")
+    line.push(taro.user_id, "")
+    (refused,) = reasons(second)
+    assert (refused["kind"], refused["status"]) == ("refused", 400)
+    assert refused["details"] == [{"message": "May not be empty", "property": "messages[0].text"}]
+    third = sim.say(taro, "三")
+    token = bot.last.events[0]["replyToken"]
+    sim.block(taro)
+    line.reply(token)
+    assert reasons(third) == [{"kind": "unreached", "reason": "blocked"}]
+    assert reasons(first) == [{"kind": "lapsed"}]
+    bot.status = 503
+    fourth = sim.follow(taro)
+    webhook = {"kind": "webhook", "status": 503, "error": None}
+    assert reasons(fourth) == [webhook]
+    assert remote.get("/events/unknown")["reasons"] == []
+    with pytest.raises(NotPossible, match="groups only"):
+        sim.drafts.edit(first.events[0]["message"]["id"], taro, "一。")

@@ -7,7 +7,6 @@ import pytest
 import requests
 
 from linesim.model.errors import NotPossible, UnknownChat
-from linesim.model.media import sample
 from tests.line_openapi import check_event
 from tests.linesim.conftest import messages
 
@@ -188,6 +187,11 @@ def test_with_chat_on_the_bot_marks_what_is_read(sim, line, taro):
     assert told(wrong)[1].startswith("Invalid markAsReadToken.")
 
 
+def act_out(sim, *acts):
+    answer = requests.post(f"{sim.url}/sim/deliveries", json={"acts": acts}, timeout=10)
+    return answer.json()["events"]
+
+
 class TestEvents:
     def test_accounts_are_linked_once_within_ten_minutes(self, sim, line, taro, hanako, clock):
         def token():
@@ -214,12 +218,11 @@ class TestEvents:
         video = {"type": "video", "originalContentUrl": url, "previewImageUrl": url}
         body = {"to": taro.user_id, "messages": [video | {"trackingId": "t1"}]}
         line.post("/v2/bot/message/push", body)
-        acts = [
+        seen, near = act_out(
+            sim,
             {"act": "videoPlayComplete", "user": taro.user_id, "tracking": "t1"},
             {"act": "beacon", "user": taro.user_id, "beacon": "stay", "dm": "0a"},
-        ]
-        answer = requests.post(f"{sim.url}/sim/deliveries", json={"acts": acts}, timeout=10)
-        seen, near = answer.json()["events"]
+        )
         assert seen["videoPlayComplete"] == {"trackingId": "t1"}
         assert near["beacon"] == {"hwid": "d41d8cd98f", "type": "stay", "dm": "0a"}
         for event in (seen, near):
@@ -227,7 +230,8 @@ class TestEvents:
             assert line.reply(event["replyToken"]).ok
 
     def test_a_video_may_fail_to_be_prepared(self, sim, line, taro, clock):
-        event = sim.drafts.medium("video", taro, sample("video"), preparing_seconds=1, fails=True)
+        act = {"act": "video", "user": taro.user_id, "preparing_seconds": 1, "fails": True}
+        (event,) = act_out(sim, act)
         path = f"/v2/bot/message/{event['message']['id']}/content"
         assert line.get(f"{path}/transcoding").json() == {"status": "processing"}
         clock.advance(1)

@@ -19,12 +19,12 @@ SECRETS = {"LINE_CHANNEL_SECRET": SECRET, "LINE_CHANNEL_ACCESS_TOKEN": "t0ken"}
 
 
 @contextmanager
-def serving(webhook="http://127.0.0.1:1/"):
+def serving(webhook="http://127.0.0.1:1/", command=("tests.linesim.patient",)):
     """The process from the fork server and its address, read from the line that it logs."""
     with Written() as said, open(os.devnull, "wb") as nowhere:
         process = nursery.start(
-            *("tests.linesim.patient", webhook),
-            env=os.environ,
+            *(*command, webhook),
+            env=os.environ | SECRETS,
             stdout=nowhere.fileno(),
             stderr=said.fd,
         )

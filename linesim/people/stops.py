@@ -1,0 +1,89 @@
+"""Moves the clock ahead with a stop at each timer of the bot's server.
+
+A bot's server that follows the clock reports when its next timer is due, and whether it has done
+all that was due before. Each timer fires at its own time, in order. For a server that does not
+report, the clock moves at once.
+"""
+
+import time
+from dataclasses import dataclass
+from threading import Lock
+
+from linesim.model.platform import Platform
+
+# At each stop; from the first one on that is not done in time, the stops wait for the timers only.
+DONE_SECONDS = 10.0
+REPORT_SECONDS = 5.0
+# A clock in binary fractions may stop a little before the timer.
+MARGIN_SECONDS = 0.001
+
+
+@dataclass(frozen=True)
+class Due:
+    """A report: `ahead` is how far ahead the clock was, `at` the Unix time of the next timer."""
+
+    ahead: float
+    at: float | None
+    is_done: bool
+
+
+class Stops:
+    """Safe to use from any number of threads; one move of the clock at a time."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._moving = Lock()
+        self.goal: float | None = None
+        """During a move: how far ahead the clock is at its end."""
+        self.is_followed = False
+        """Whether a bot's server reports."""
+        self._due: Due | None = None
+
+    def report(self, due: Due) -> None:
+        with self._platform.watch.changing():
+            self._due, self.is_followed = due, True
+
+    def advance(self, seconds: float) -> None:
+        """Returns at the end; raises ValueError like linesim.model.clock."""
+        clock = self._platform.clock
+        with self._moving:
+            clock.check(seconds)
+            # Reports from before may not know a timer that was set since.
+            self._due, patience = None, DONE_SECONDS
+            self.goal = end = clock.ahead + seconds
+            try:
+                while self.is_followed and (due := self._when_fired(patience)):
+                    patience = patience if due.is_done else 0.0
+                    left = end - clock.ahead
+                    if due.at is None or (until := due.at - clock.time()) >= left:
+                        break
+                    self._move(min(until + MARGIN_SECONDS, left))
+            finally:
+                self.goal = None
+            if end > clock.ahead:
+                self._move(end - clock.ahead)
+
+    def _move(self, seconds: float) -> None:
+        with self._platform.watch.changing():
+            self._platform.clock.advance(seconds)
+            self._platform.show_clock()
+
+    def _when_fired(self, patience: float) -> Due | None:
+        """The report of this time, once every timer until now has fired and the rest is done.
+
+        None, also for later moves, if the bot's server does not report any more.
+        """
+        clock, until = self._platform.clock, time.monotonic() + patience
+
+        def look() -> Due | None:
+            due = self._due
+            if due is None or due.ahead != clock.ahead:
+                return None
+            has_fired = due.at is None or due.at > clock.time()
+            return due if has_fired and (due.is_done or time.monotonic() >= until) else None
+
+        try:
+            return self._platform.watch.wait_for(look, patience + REPORT_SECONDS)
+        except TimeoutError:
+            self.is_followed = False
+            return None
