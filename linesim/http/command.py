@@ -68,6 +68,7 @@ NAMES = {"help_option_names": ["-h", "--help"]}
 
 
 @click.command(params=[*OPTIONS], epilog=EXAMPLE, context_settings=NAMES)
+@click.option("--channel-id", help="Channel ID. Default: a new one.")
 @click.option("--secret", help="Channel secret. Default: a new one.")
 @click.option("--token", help="Channel access token. Default: a new one.")
 @click.option("-v", "--verbose", is_flag=True, help="Also log webhooks that were accepted.")
@@ -91,6 +92,7 @@ def linesim(verbose: bool, **options: Any) -> int:
 
 def _introduce(sim: Sim) -> None:
     environment = {
+        "LINE_CHANNEL_ID": sim.channel_id,
         "LINE_CHANNEL_SECRET": sim.secret,
         "LINE_CHANNEL_ACCESS_TOKEN": sim.token,
         "LINE_API_BASE": sim.url,

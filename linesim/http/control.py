@@ -164,11 +164,7 @@ class Control:
         platform = self._sim.platform
         with platform.watch.reading():
             return {
-                "bot": {
-                    "userId": platform.bot_user_id,
-                    "name": platform.options.bot_name,
-                    "channelId": platform.options.channel_id,
-                },
+                "bot": {"userId": platform.bot_user_id, "name": platform.options.bot_name},
                 "users": [views.user_view(user) for user in platform.world.users.values()],
                 "groups": [views.group_view(group) for group in platform.world.groups.values()],
                 "last": [views.bubble_view(bubble) for bubble in platform.chats.last()],

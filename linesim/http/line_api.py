@@ -216,16 +216,13 @@ class LineApi:
         return await self._through(fault, call, act)
 
     def _admit(self, endpoint: Endpoint, request: Request) -> None:
-        if not endpoint.takes_form:
-            self._authenticate(request)
-        self._platform.rate_limits.check(endpoint.name)
-
-    def _authenticate(self, request: Request) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token:
-            raise errors.not_authenticated("missing authorization header")
-        if not self._platform.channel_tokens.is_valid(token):
-            raise errors.not_authenticated("invalid token")
+        if not endpoint.takes_form:
+            if scheme.lower() != "bearer" or not token:
+                raise errors.not_authenticated("missing authorization header")
+            if not self._platform.channel_tokens.is_valid(token):
+                raise errors.not_authenticated("invalid token")
+        self._platform.rate_limits.check(endpoint.name)
 
     async def _through(
         self, fault: Fault | None, call: Call, act: Callable[[], Awaitable[Answer]]

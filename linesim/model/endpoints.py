@@ -46,16 +46,18 @@ class Endpoint:
 
 FORM = ("application/x-www-form-urlencoded",)
 OF_CHANNEL_TOKENS = tuple(
-    Endpoint(name, method, path, rate, media_types=types, takes_form=True)
-    for name, method, path, rate, types in (
-        ("issue_token", "POST", "/v2/oauth/accessToken", Rate(370), FORM),
-        ("verify_token", "POST", "/v2/oauth/verify", MOST, FORM),
-        ("revoke_token", "POST", "/v2/oauth/revoke", MOST, FORM),
-        ("issue_token_by_jwt", "POST", "/oauth2/v2.1/token", MOST, FORM),
-        ("verify_token_by_jwt", "GET", "/oauth2/v2.1/verify", MOST, ()),
-        ("revoke_token_by_jwt", "POST", "/oauth2/v2.1/revoke", MOST, FORM),
-        ("token_key_ids", "GET", "/oauth2/v2.1/tokens/kid", MOST, ()),
-        ("issue_stateless_token", "POST", "/oauth2/v3/token", MOST, FORM),
+    Endpoint(
+        name, method, path, rate, media_types=FORM if method == "POST" else (), takes_form=True
+    )
+    for name, method, path, rate in (
+        ("issue_token", "POST", "/v2/oauth/accessToken", Rate(370)),
+        ("verify_token", "POST", "/v2/oauth/verify", MOST),
+        ("revoke_token", "POST", "/v2/oauth/revoke", MOST),
+        ("issue_token_by_jwt", "POST", "/oauth2/v2.1/token", MOST),
+        ("verify_token_by_jwt", "GET", "/oauth2/v2.1/verify", MOST),
+        ("revoke_token_by_jwt", "POST", "/oauth2/v2.1/revoke", MOST),
+        ("token_key_ids", "GET", "/oauth2/v2.1/tokens/kid", MOST),
+        ("issue_stateless_token", "POST", "/oauth2/v3/token", MOST),
     )
 )
 

@@ -120,7 +120,7 @@ class Line:
         return self.session.get(self.sim.url + path, timeout=10)
 
     def post(self, path: str, body: Any, *, retry_key: str | None = None) -> requests.Response:
-        headers = {"x-line-retry-key": retry_key} if retry_key else {}
+        headers = {} if retry_key is None else {"x-line-retry-key": retry_key}
         return self.session.post(self.sim.url + path, json=body, headers=headers, timeout=10)
 
     def put(self, path: str, body: Any) -> requests.Response:

@@ -49,6 +49,7 @@ def test_a_taken_port_is_one_line_and_code_69():
 def test_it_prints_the_environment_of_the_bot_and_serves_by_it():
     url = f"http://127.0.0.1:{free_port()}"
     words = ["--port", url.rpartition(":")[2], "--webhook", WEBHOOK, "--secret", "s3 cret"]
+    words += ["--channel-id", "1234567890"]
     with Written() as said, Written() as log:
         process = nursery.start("linesim", *words, env=os.environ, stdout=said.fd, stderr=log.fd)
         try:
@@ -59,7 +60,8 @@ def test_it_prints_the_environment_of_the_bot_and_serves_by_it():
             told = dict(one.split("=", 1) for one in exported)
             token = told.pop("LINE_CHANNEL_ACCESS_TOKEN")
             bases = dict.fromkeys(("LINE_API_BASE", "LINE_API_DATA_BASE"), url)
-            assert told == {"LINE_CHANNEL_SECRET": "s3 cret"} | bases
+            channel = {"LINE_CHANNEL_ID": "1234567890", "LINE_CHANNEL_SECRET": "s3 cret"}
+            assert told == channel | bases
             head = {"authorization": f"Bearer {token}"}
             assert requests.get(f"{url}/v2/bot/info", headers=head, timeout=10).ok
             process.send_signal(signal.SIGINT)

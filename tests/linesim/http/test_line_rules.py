@@ -75,6 +75,10 @@ class TestRetryKeys:
         assert line.push(taro.user_id, "", retry_key=key).status_code == 400
         assert line.push(taro.user_id, retry_key=key).status_code == 200
 
+    def test_an_empty_one_is_none_as_lines_sdk_for_go_sends_it(self, line, taro):
+        assert line.push(taro.user_id, retry_key="").ok
+        assert line.push(taro.user_id, retry_key="").ok
+
     def test_a_key_is_forgotten_after_a_day(self, sim, line, taro, clock):
         key = str(uuid.uuid4())
         line.push(taro.user_id, retry_key=key)

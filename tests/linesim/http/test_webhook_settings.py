@@ -10,6 +10,7 @@ from tests.line_openapi import check_answer
 from tests.linesim.http.test_sdk import api as api
 from tests.linesim.http.test_sdk import client as client
 
+ENDPOINT = "/v2/bot/channel/webhook/endpoint"
 TEST = "/v2/bot/channel/webhook/test"
 
 
@@ -34,9 +35,9 @@ def test_a_test_is_a_signed_webhook_without_events(sim, bot, api):
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        (500, (False, 500, "ERROR_STATUS_CODE")),
-        (302, (False, 302, "ERROR_STATUS_CODE")),
-        (None, (False, 0, "COULD_NOT_CONNECT")),
+        (500, (False, 500, "ERROR_STATUS_CODE", "500")),
+        (302, (False, 302, "ERROR_STATUS_CODE", "302")),
+        (None, (False, 0, "COULD_NOT_CONNECT", "Failure to connect")),
     ],
 )
 def test_a_test_reports_how_the_bot_server_failed(bot, line, status, told):
@@ -44,7 +45,16 @@ def test_a_test_reports_how_the_bot_server_failed(bot, line, status, told):
     answer = line.post(TEST, {})
     check_answer("POST", TEST, 200, answer.json())
     found = answer.json()
-    assert (found["success"], found["statusCode"], found["reason"]) == told
+    assert tuple(found[name] for name in ("success", "statusCode", "reason", "detail")) == told
+
+
+def test_no_url_and_a_wrong_one_are_refused_in_lines_words(sim, line):
+    wrong = line.put(ENDPOINT, {"endpoint": "ftp://bot.example/"})
+    assert (wrong.status_code, wrong.json()) == (400, {"message": "Invalid webhook endpoint URL"})
+    sim.webhook_url = None
+    for answer in (line.get(ENDPOINT), line.post(TEST, {})):
+        assert answer.status_code == 404
+        assert answer.json() == {"message": "Webhook endpoint not found"}
 
 
 def test_more_than_sixty_tests_an_hour_are_refused(line):
