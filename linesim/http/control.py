@@ -25,8 +25,8 @@ from linesim.model.deliveries import Event
 from linesim.model.endpoints import JAPAN
 from linesim.model.errors import LineError, NotPossible, StateError, UnknownChat
 from linesim.model.faults import BadMember, Close, Late, Outcome, Rule, Status
+from linesim.model.ids import Recent
 from linesim.model.media import Medium, medium
-from linesim.model.recent import Recent
 from linesim.model.views import View, clock_view
 from linesim.model.world import GroupKind
 from linesim.people import recording, saving

@@ -21,7 +21,6 @@ from linesim.http import (
     coupons,
     menus,
     narrowcasts,
-    numbers,
     oauth,
     reading,
     sending,
@@ -32,7 +31,7 @@ from linesim.http.stopping import Stopped, Stopping
 from linesim.http.webhook_settings import Errand
 from linesim.model import errors, ids
 from linesim.model.calls import Call
-from linesim.model.endpoints import ENDPOINTS, MENU_ENDPOINTS, Endpoint
+from linesim.model.endpoints import BY_NAME, ENDPOINTS, Endpoint
 from linesim.model.errors import LineError
 from linesim.model.faults import Cut, Drip, Fault, Late, Status
 from linesim.model.media import Medium
@@ -47,8 +46,6 @@ METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
 
 Act = Callable[..., Answer | Errand]
 
-log = logging.getLogger(__name__)
-
 
 def _not_here(refused: Callable[[], LineError]) -> Act:
     def act(platform: Platform, call: Call, **ids: str) -> Answer:
@@ -59,57 +56,12 @@ def _not_here(refused: Callable[[], LineError]) -> Act:
 
 
 ACTS: dict[str, Act] = {
-    **{one.name: getattr(menus, one.name) for one in MENU_ENDPOINTS},
-    "narrowcast": narrowcasts.narrowcast,
-    "narrowcast_progress": narrowcasts.progress,
-    "broadcast": sending.broadcast,
-    **{f"sent_{way}": numbers.sent for way in ("reply", "push", "multicast", "broadcast")},
-    "unit_usage": numbers.unit_usage,
-    "unit_names": numbers.unit_names,
-    "insight_deliveries": numbers.deliveries,
-    "insight_followers": numbers.followers,
-    "followers": reading.followers,
-    "group_members": reading.members,
-    "room_members": reading.members,
-    "link_token": chats.link_token,
-    "mark_read": chats.mark_read,
-    "mark_all_read": chats.mark_all_read,
-    "coupons": coupons.listed,
-    "create_coupon": coupons.create,
-    "coupon": coupons.detail,
-    "close_coupon": coupons.close,
-    # A bot without a membership plan, and without LINE's notification messages.
-    "membership": _not_here(errors.not_found),
-    "memberships": _not_here(errors.not_found),
-    "membership_users": _not_here(errors.not_found),
-    "pnp_push": _not_here(errors.no_access),
-    "sent_pnp": _not_here(errors.no_access),
-    "leave_group": chats.leave,
-    "leave_room": chats.leave,
-    "reply": sending.reply,
-    "push": sending.push,
-    "multicast": sending.multicast,
-    "validate_reply": sending.validate,
-    "validate_push": sending.validate,
-    "validate_multicast": sending.validate,
-    "validate_narrowcast": sending.validate,
-    "validate_broadcast": sending.validate,
-    "quota": reading.quota,
-    "consumption": reading.consumption,
-    "content": reading.content,
-    "preview": reading.preview,
-    "transcoding": reading.transcoding,
-    "profile": reading.profile,
-    "group_member": reading.member,
-    "room_member": reading.member,
-    "group_summary": reading.group_summary,
-    "group_size": reading.size,
-    "room_size": reading.size,
-    "info": reading.info,
-    "loading": reading.loading,
-    "webhook": webhook_settings.endpoint,
-    "set_webhook": webhook_settings.set_endpoint,
-    "test_webhook": webhook_settings.test,
+    **{
+        name: act
+        for module in (chats, coupons, menus, narrowcasts, reading, sending, webhook_settings)
+        for name, act in vars(module).items()
+        if name in BY_NAME
+    },
     "issue_token": oauth.issue,
     "verify_token": oauth.verify,
     "revoke_token": oauth.revoke,
@@ -118,6 +70,9 @@ ACTS: dict[str, Act] = {
     "revoke_token_by_jwt": oauth.revoke_by_jwt,
     "token_key_ids": oauth.key_ids,
     "issue_stateless_token": oauth.issue_stateless,
+    # A bot without a membership plan, and without LINE's notification messages.
+    **dict.fromkeys(("membership", "memberships", "membership_users"), _not_here(errors.not_found)),
+    **dict.fromkeys(("pnp_push", "sent_pnp"), _not_here(errors.no_access)),
 }
 
 UNKNOWN = Endpoint("unknown", "*", "/{rest:path}")
@@ -211,8 +166,8 @@ class LineApi:
             except LineError as error:
                 return refusal(error)
             fault = self._platform.rules.take(call)
-            if fault is not None and fault.invites_retry and endpoint.takes_retry_key:
-                sending.note_failure(self._platform, call)
+            if call.retry_key and fault and fault.invites_retry and endpoint.takes_key:
+                self._platform.retry_keys.note(call.retry_key, call.endpoint, call.body)
         return await self._through(fault, call, act)
 
     def _admit(self, endpoint: Endpoint, request: Request) -> None:
@@ -248,7 +203,7 @@ class LineApi:
     ) -> Answer | Errand:
         if endpoint is UNKNOWN:
             raise errors.not_found()
-        if call.retry_key is not None and not endpoint.takes_retry_key:
+        if call.retry_key is not None and not endpoint.takes_key:
             raise errors.retry_key_not_supported()
         types = endpoint.media_types or (JSON if endpoint.schema else ())
         if types and not (endpoint.body_is_optional and raw == b""):

@@ -16,15 +16,18 @@ from linesim.model.calls import Calls
 from linesim.model.deliveries import Delivery
 from linesim.model.endpoints import Quota, RateLimits
 from linesim.model.faults import Rules
+from linesim.model.ids import Lasting
 from linesim.model.media import Contents
 from linesim.model.menus import Menus
 from linesim.model.options import Options
-from linesim.model.recent import Recent
 from linesim.model.sent import Sent
-from linesim.model.stream import Change, Stream
-from linesim.model.tokens import ChannelTokens, LinkToken, ReplyTokens, RetryKeys
-from linesim.model.views import bubble_view, clock_view
+from linesim.model.tokens import ChannelTokens, ReplyTokens, RetryKeys
+from linesim.model.views import Change, Stream, bubble_view, clock_view
 from linesim.model.world import Bubble, Chats, World
+
+# How long LINE knows a token for the next page, and one for account linking.
+PAGE_SECONDS = 24 * 60 * 60
+LINK_SECONDS = 10 * 60
 
 T = TypeVar("T")
 
@@ -100,8 +103,8 @@ class Platform:
         self.quota = Quota(options.quota, self.clock)
         self.sent = Sent(self.clock)
         self.coupons: dict[str, dict[str, Any]] = {}
-        self.pages: Recent[str, tuple[float, Sequence[str]]] = Recent(10_000)
-        self.link_tokens: Recent[str, LinkToken] = Recent(10_000)
+        self.pages: Lasting[Sequence[str]] = Lasting(PAGE_SECONDS, self.clock, limit=10_000)
+        self.link_tokens: Lasting[str] = Lasting(LINK_SECONDS, self.clock, limit=10_000)
         self.rules = Rules()
         self.calls = Calls(options.most_calls)
         self.deliveries: deque[Delivery] = deque(maxlen=options.most_deliveries)

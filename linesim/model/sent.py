@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 
 from linesim.model.clock import Clock
 from linesim.model.endpoints import JAPAN
-from linesim.model.recent import Recent
+from linesim.model.ids import Lasting
 
 MOST_UNITS = 1_000
+KEPT_SECONDS = 14 * 24 * 60 * 60
 WAITING_SECONDS = 1.0
 SENDING_SECONDS = 1.0
 
@@ -51,7 +52,7 @@ class Sent:
         self._clock = clock
         self.days: dict[str, dict[str, int]] = {}
         self.units: dict[str, list[str]] = {}
-        self.narrowcasts: Recent[str, Narrowcast] = Recent(10_000)
+        self.narrowcasts: Lasting[Narrowcast] = Lasting(KEPT_SECONDS, clock, limit=10_000)
 
     @property
     def today(self) -> str:

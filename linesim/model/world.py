@@ -12,7 +12,7 @@ from typing import Any, Literal
 from linesim.model import ids
 from linesim.model.clock import Clock
 from linesim.model.errors import UnknownChat
-from linesim.model.recent import Recent
+from linesim.model.ids import Recent
 
 WROTE_LATELY_SECONDS = 7 * 24 * 60 * 60
 

@@ -180,13 +180,13 @@ class Drafts:
         Linking fails for a user to whom the token was not issued; the event then names no user.
         """
         with self._platform.watch.changing():
-            author, now = self._user(user), self._platform.clock.time()
-            known = self._platform.link_tokens.pop(token, None)
-            if known is None or now >= known.until:
+            author = self._user(user)
+            owner = self._platform.link_tokens.pop(token)
+            if owner is None:
                 raise NotPossible("the link token is used, expired or unknown")
             if not 10 <= len(nonce) <= 255:
                 raise NotPossible("a nonce has 10 to 255 characters")
-            is_right = known.user_id == author.user_id
+            is_right = owner == author.user_id
             link = {"result": "ok" if is_right else "failed", "nonce": nonce}
             if is_right:
                 return self._noticed("accountLink", user, None, link=link)

@@ -21,8 +21,8 @@ from linesim.model.errors import StateError
 from linesim.model.media import Content
 from linesim.model.menus import Menu
 from linesim.model.platform import Platform
-from linesim.model.stream import Change
 from linesim.model.tokens import ChannelToken
+from linesim.model.views import Change
 from linesim.model.world import Bubble, Group, User
 
 log = logging.getLogger(__name__)
