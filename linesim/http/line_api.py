@@ -228,19 +228,11 @@ class LineApi:
                 return NoAnswer()
             call.status, call.message = answer.status, answer.message
             call.details = answer.details
-        headers = {"x-line-request-id": call.request_id, **answer.headers}
         _log(call, answer)
+        headers = {"x-line-request-id": call.request_id, **answer.headers}
         if answer.is_plain:
             return Response(answer.content, answer.status, headers, answer.media_type)
-        return Body(
-            answer.pieces(),
-            answer.size,
-            answer.status,
-            headers,
-            answer.media_type,
-            spoilt=answer.spoilt,
-            pause=self._pause,
-        )
+        return Body(replace(answer, headers=headers), self._pause)
 
 
 def _log(call: Call, answer: Answer | None) -> None:

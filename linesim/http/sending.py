@@ -98,10 +98,8 @@ def accept_counted(platform: Platform, call: Call, to: Sequence[str], way: Way) 
     pricing").
     """
     now, world = platform.clock.time(), platform.world
-    people = sum(len(world.people_reached(chat_id, way, now)) for chat_id in to)
-    platform.quota.check(people)
-    platform.quota.count(people)
-    call.paid = people
+    call.paid = sum(len(world.people_reached(chat_id, way, now)) for chat_id in to)
+    platform.quota.check(call.paid)
     sent = _sent_messages(platform, call)
     call.accepted = True
     if call.retry_key is not None:

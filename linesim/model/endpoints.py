@@ -1,14 +1,11 @@
-"""LINE's endpoints that the simulator answers: name, method, path template and rate limit; and the
-channel's monthly quota of counted messages.
+"""LINE's endpoints that the simulator answers: name, method, path template and rate limit.
 
 The limits are LINE's own, one token bucket per channel and endpoint whatever the parameters
 (reference, "Rate limits").
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 
 from linesim.model import errors
 from linesim.model.clock import Clock
@@ -163,9 +160,6 @@ ENDPOINTS = (
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}
 
 
-JAPAN = timedelta(hours=9)
-
-
 class Bucket:
     """Full at first; a call takes one token, and tokens come back continuously."""
 
@@ -217,43 +211,3 @@ class RateLimits:
         bucket = self._chats.setdefault(chat_id, Bucket(self._to_one, now=now))
         if not bucket.take(now):
             raise errors.too_many_to_one()
-
-
-class Quota:
-    """Counts the users reached in a calendar month of Japan; replies are free, and so is a message
-    that cannot be received (docs, "Messaging API pricing").
-
-    `reserved` is the part that a delivery of LINE's console reserves while it lasts: LINE refuses
-    messages beyond the rest, and the consumption does not show it. Callers hold the simulator's
-    lock.
-    """
-
-    def __init__(self, limit: int | None, clock: Clock) -> None:
-        self.limit = limit
-        self.reserved = 0
-        self._clock = clock
-        self.month = self._this_month()
-        self.people = 0  # reached in this month
-
-    def _this_month(self) -> tuple[int, int]:
-        today = datetime.fromtimestamp(self._clock.time(), UTC) + JAPAN
-        return today.year, today.month
-
-    @property
-    def used(self) -> int:
-        if (month := self._this_month()) != self.month:
-            self.month, self.people = month, 0
-        return self.people
-
-    @property
-    def left(self) -> float:
-        """The messages that may still be sent."""
-        return math.inf if self.limit is None else self.limit - self.used - self.reserved
-
-    def check(self, people: int) -> None:
-        """Refuses messages beyond the limit, and all messages once the limit is reached."""
-        if max(people, 1) > self.left:
-            raise errors.monthly_limit()
-
-    def count(self, people: int) -> None:
-        self.people = self.used + people

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 from linesim.model import ids
 from linesim.model.calls import Calls
 from linesim.model.deliveries import Delivery
-from linesim.model.endpoints import Quota, RateLimits
+from linesim.model.endpoints import RateLimits
 from linesim.model.faults import Rules
 from linesim.model.ids import Lasting
 from linesim.model.media import Contents
 from linesim.model.menus import Menus
 from linesim.model.options import Options
-from linesim.model.sent import Sent
+from linesim.model.sent import Quota, Sent
 from linesim.model.tokens import ChannelTokens, ReplyTokens, RetryKeys
 from linesim.model.views import Change, Stream, bubble_view, clock_view
 from linesim.model.world import Bubble, Chats, World
@@ -100,8 +100,8 @@ class Platform:
         self.reply_tokens = ReplyTokens(options.reply_token_seconds, self.clock)
         self.retry_keys = RetryKeys(self.clock)
         self.rate_limits = RateLimits(options.rate_limits, self.clock, to_one=options.pushes_to_one)
-        self.quota = Quota(options.quota, self.clock)
         self.sent = Sent(self.clock)
+        self.quota = Quota(options.quota, self.sent)
         self.coupons: dict[str, dict[str, Any]] = {}
         self.pages: Lasting[Sequence[str]] = Lasting(PAGE_SECONDS, self.clock, limit=10_000)
         self.link_tokens: Lasting[str] = Lasting(LINK_SECONDS, self.clock, limit=10_000)

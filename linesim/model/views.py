@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict
+
 from linesim.model.calls import Call
 from linesim.model.clock import Clock
 from linesim.model.deliveries import Delivery
@@ -17,6 +19,12 @@ from linesim.model.world import Bubble, Group, User
 MOST_WAITING = 1_000
 
 View = dict[str, Any]
+
+
+class Strict(BaseModel):
+    """JSON from outside, with these fields and no others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def clock_view(clock: Clock) -> View:

@@ -281,7 +281,6 @@ class Drafts:
             message=message or _notice(event),
             user_id=user_id,
             message_id=message.get("id") if message else None,
-            read_token=event.get("message", {}).get("markAsReadToken"),
             quote_token=event.get("message", {}).get("quoteToken"),
             event_id=event["webhookEventId"],
             fate="sending",

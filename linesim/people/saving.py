@@ -38,8 +38,6 @@ KEPT: Mapping[str, tuple[str, Any]] = {
     "botUserId": ("bot_user_id", str),
     "ahead": ("clock.ahead", Annotated[float, Field(ge=0, le=MOST_AHEAD_SECONDS)]),
     "nextMessageId": ("message_ids.free", int),
-    "month": ("quota.month", tuple[int, int]),
-    "monthsPeople": ("quota.people", int),
     "users": ("world.users", dict[str, User]),
     "groups": ("world.groups", dict[str, Group]),
     "chats": ("chats.kept", dict[str, list[Bubble]]),
