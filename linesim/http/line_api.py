@@ -15,7 +15,6 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from linemessages import check_request
-from linemessages.finding import Found
 from linesim.http import (
     chats,
     coupons,
@@ -102,12 +101,9 @@ class LineApi:
         call = self._begin(endpoint, request)
         try:
             raw = await _read(request)
-        except ClientDisconnect:
-            return self._finish(call, request, None)
-        self._note_body(endpoint, call, raw)
-        try:
+            self._note_body(endpoint, call, raw)
             answer = await self._answer(endpoint, call, request, raw)
-        except Stopped:
+        except (ClientDisconnect, Stopped):
             return self._finish(call, request, None)
         await self._pause(self._platform.options.latency_ms / 1000)
         return self._finish(call, request, answer)
@@ -162,18 +158,15 @@ class LineApi:
 
         with self._platform.watch.changing():
             try:
-                self._admit(endpoint, request)
+                if not endpoint.takes_form:
+                    self._authenticate(request)
+                self._platform.rate_limits.check(endpoint.name)
             except LineError as error:
                 return refusal(error)
             fault = self._platform.rules.take(call)
             if call.retry_key and fault and fault.invites_retry and endpoint.takes_key:
                 self._platform.retry_keys.note(call.retry_key, call.endpoint, call.body)
         return await self._through(fault, call, act)
-
-    def _admit(self, endpoint: Endpoint, request: Request) -> None:
-        if not endpoint.takes_form:
-            self._authenticate(request)
-        self._platform.rate_limits.check(endpoint.name)
 
     def _authenticate(self, request: Request) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -209,8 +202,11 @@ class LineApi:
         if types and not (endpoint.body_is_optional and raw == b""):
             _check_body(types, call, request, raw)
         sending.check_key(self._platform, call)
-        if endpoint.schema is not None and call.body is not None:
-            _refuse(check_request(endpoint.schema, call.body))
+        # What linemessages does not know is refused, too: LINE may take it, and nobody could say
+        # what for.
+        schema = endpoint.schema
+        if schema and call.body is not None and (found := check_request(schema, call.body)):
+            raise errors.invalid_body(*found)
         given = dict(request.path_params)
         if endpoint.media_types and not endpoint.takes_form:
             given["image"] = Medium(raw or b"", request.headers["content-type"], "")
@@ -268,14 +264,6 @@ def _check_body(types: Sequence[str], call: Call, request: Request, raw: bytes |
         raise errors.media_type_not_supported(content_type)
     if types == JSON and not isinstance(call.body, dict):
         raise _not_json(raw)
-
-
-def _refuse(found: Found) -> None:
-    """What linemessages does not know is refused, too: LINE may take it, and nobody could say
-    what for.
-    """
-    if found:
-        raise errors.invalid_body(*found)
 
 
 def _not_json(raw: bytes) -> LineError:

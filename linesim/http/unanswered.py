@@ -6,7 +6,6 @@ knowledge is all.
 
 import math
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import quote
 
 import requests
@@ -55,14 +54,9 @@ def _calls(platform: Platform, first: Delivery, event_id: str, chat_id: str) -> 
     until = min(later, default=math.inf)
     for call in platform.calls.since():
         is_next = call.event_id is None and first.started <= call.started < until
-        is_own = call.event_id == event_id or (is_next and chat_id in _addressed(call))
+        is_own = call.event_id == event_id or (is_next and chat_id in call.to)
         if call.endpoint in ("reply", "push", "multicast") and is_own:
             yield call
-
-
-def _addressed(call: Call) -> list[Any]:
-    to = call.body.get("to") if isinstance(call.body, dict) else None
-    return to if isinstance(to, list) else [to]
 
 
 def _of_call(call: Call, chat_id: str) -> Iterator[View]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from linesim.judge.history import SENDS, Asked, chats_of, messages_of, taken
+from linesim.judge.history import SENDS, Asked, messages_of, taken
 from linesim.judge.report import Finding, Missed, Pair
 from linesim.model.calls import Call
 
@@ -164,7 +164,7 @@ def _without(sends: Iterable[Call], chats: set[str]) -> Mapping[tuple[str, str],
     waiting: defaultdict[tuple[str, str], deque[Missed]] = defaultdict(deque)
     for call in sorted(sends, key=lambda call: (taken(call), call.number)):
         reasons = dict(call.unreached)
-        for chat in chats.intersection(chats_of(call)):
+        for chat in chats.intersection(call.to):
             for message in messages_of(call):
                 lacking = waiting[chat, json.dumps(message, sort_keys=True)]
                 if chat in reasons:

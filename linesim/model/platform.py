@@ -61,25 +61,18 @@ class Watch:
         Raises TimeoutError when it is still false after `timeout_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
-        while True:
-            with self._changed:
-                seen = self._version
-            if value := predicate():
-                return value
-            if not self._changed_since(seen, deadline):
+        seen = self.wait_past(-1)
+        while not (value := predicate()):
+            left, before = deadline - time.monotonic(), seen
+            if left <= 0 or (seen := self.wait_past(before, left)) == before:
                 raise TimeoutError(f"the condition is still false after {timeout_seconds:g} s")
+        return value
 
-    def wait_past(self, version: int) -> int:
+    def wait_past(self, version: int, timeout_seconds: float | None = None) -> int:
         """The number of changes, once it is not this one."""
         with self._changed:
-            self._changed.wait_for(lambda: self._version != version)
+            self._changed.wait_for(lambda: self._version != version, timeout_seconds)
             return self._version
-
-    def _changed_since(self, version: int, deadline: float) -> bool:
-        """Whether there was a change in time."""
-        left = deadline - time.monotonic()
-        with self._changed:
-            return left > 0 and self._changed.wait_for(lambda: self._version != version, left)
 
 
 class Platform:

@@ -33,8 +33,11 @@ def clock_view(clock: Clock) -> View:
 
 
 def _view(record: object, *names: str) -> View:
-    """Fields of a record, under their names in JSON."""
-    return {_camel(name): getattr(record, name) for name in names}
+    """Fields of a record, under their names in JSON, and when it was."""
+    told = {_camel(name): getattr(record, name) for name in names}
+    if (at := getattr(record, "at", None)) is not None:
+        told["at"] = int(at * 1000)
+    return told
 
 
 def _camel(name: str) -> str:
@@ -52,21 +55,19 @@ def group_view(group: Group) -> View:
 
 
 def bubble_view(bubble: Bubble) -> View:
-    told = _view(
+    return _view(
         bubble,
         *("number", "chat_id", "speaker", "user_id", "message", "message_id", "event_id"),
         *("fate", "status", "error", "via", "unsent", "edited", "read", "quoted"),
     )
-    return {**told, "at": int(bubble.at * 1000)}
 
 
 def delivery_view(delivery: Delivery) -> View:
-    told = _view(
+    return _view(
         delivery,
         *("number", "started", "answered", "milliseconds", "status", "error", "delivered"),
         *("event_ids", "events"),
     )
-    return {**told, "at": int(delivery.at * 1000)}
 
 
 def call_view(call: Call) -> View:
@@ -76,7 +77,7 @@ def call_view(call: Call) -> View:
         *("retry_key", "body", "status", "message", "accepted", "fault", "chat_id", "user_id"),
         *("details", "event_id", "accepted_request_id", "retry_differs", "paid", "token_lapsed"),
     )
-    return {**told, "at": int(call.at * 1000), "unreached": dict(call.unreached)}
+    return {**told, "unreached": dict(call.unreached)}
 
 
 @dataclass(frozen=True)
