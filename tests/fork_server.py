@@ -42,7 +42,7 @@ IMPORTED = (
         "linedesk.doctor.doctor",
         "linedesk.launch.demo",
     ),
-    *("frontdesk.process", "linesim.http.process", "linedesk.bots.parrot"),
+    *("frontdesk.process", "linesim.http.server", "linedesk.bots.parrot"),
 )
 START_SECONDS = 60.0
 LARGEST_ORDER = 128 * 1024

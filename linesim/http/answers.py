@@ -6,7 +6,7 @@ The body of an answer is sent in pieces, cut or omitted by a fault.
 import json
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -59,26 +59,19 @@ def moment(at: float) -> str:
 
 
 def refusal(error: LineError) -> Answer:
-    content = json.dumps(error.body(), ensure_ascii=False).encode()
-    return Answer(
-        *(error.status, content),
-        headers=error.headers,
-        message=error.message,
-        details=error.details or (),
-    )
+    details = error.details or ()
+    answer = json_answer(error.body(), status=error.status)
+    return replace(answer, headers=error.headers, message=error.message, details=details)
 
 
 def faulty(outcome: Status) -> Answer:
     """The answer of a fault; a body of bytes is sent unchanged."""
     body = {"message": "Internal server error"} if outcome.body is None else outcome.body
-    content = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
+    if isinstance(body, bytes):
+        return Answer(outcome.status, body, headers=outcome.headers)
     told = body if isinstance(body, dict) else {}
-    return Answer(
-        *(outcome.status, content),
-        headers=outcome.headers,
-        message=told.get("message"),
-        details=told.get("details", ()),
-    )
+    told = {"message": told.get("message"), "details": told.get("details", ())}
+    return replace(json_answer(body, status=outcome.status), headers=outcome.headers, **told)
 
 
 Pause = Callable[[float], Awaitable[None]]
@@ -96,36 +89,21 @@ class NoAnswer(Response):
 
 
 class Body(Response):
-    """Sends a body of that size in its pieces, so no more is in memory.
+    """Sends an answer in its pieces, so no more is in memory.
 
     `pause` waits between the pieces of a drip.
     """
 
-    def __init__(
-        self,
-        pieces: Iterator[bytes],
-        size: int,
-        status_code: int = 200,
-        headers: Any = None,
-        media_type: str | None = None,
-        *,
-        spoilt: Cut | Drip | None = None,
-        pause: Pause | None = None,
-    ) -> None:
-        super().__init__(None, status_code, headers, media_type)
-        self.headers["content-length"] = str(size)
-        self._pieces = pieces
-        self._spoilt = spoilt
+    def __init__(self, answer: Answer, pause: Pause | None = None) -> None:
+        super().__init__(None, answer.status, answer.headers, answer.media_type)
+        self.headers["content-length"] = str(answer.size)
+        self._pieces = answer.pieces()
+        self._spoilt = answer.spoilt
         self._pause = pause
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send(
-            {
-                "type": "http.response.start",
-                "status": self.status_code,
-                "headers": self.raw_headers,
-            }
-        )
+        begin = {"type": "http.response.start", "status": self.status_code}
+        await send({**begin, "headers": self.raw_headers})
         connection = scope["state"].get("connection")
         left = self._spoilt.after_bytes if isinstance(self._spoilt, Cut) else math.inf
         for piece in self._slices():

@@ -11,10 +11,8 @@ from linesim.model import errors, ids
 from linesim.model.calls import Call
 from linesim.model.errors import LineError
 from linesim.model.platform import Platform
-from linesim.model.tokens import LinkToken
 from linesim.people.drafts import Drafts
 
-LINK_TOKEN_SECONDS = 10 * 60
 NOT_ITS_TOKEN = (
     "Invalid markAsReadToken. Tokens must be used by the bot that received them via Webhook."
 )
@@ -49,11 +47,13 @@ def link_token(platform: Platform, call: Call, user_id: str) -> Answer:
     if user_id not in platform.world.users:
         raise errors.not_found()
     token = ids.link_token()
-    until = platform.clock.time() + LINK_TOKEN_SECONDS
-    platform.link_tokens[token] = LinkToken(user_id, until)
+    platform.link_tokens[token] = user_id
     return json_answer({"linkToken": token})
 
 
-def leave(platform: Platform, call: Call, **chat: str) -> Answer:
+def leave_group(platform: Platform, call: Call, **chat: str) -> Answer:
     group = in_chat(platform, call, **chat)
     return json_answer({}, event=Drafts(platform).leave(group))
+
+
+leave_room = leave_group

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from linesim.http.process import serve
+from linesim.http.server import serve
 from linesim.http.webhook_settings import is_http
 from linesim.model.errors import StateError
 from linesim.people.sim import Sim

@@ -17,26 +17,29 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
 from linesim.http import unanswered
-from linesim.http.answers import Body
+from linesim.http.answers import Answer, Body
 from linesim.http.stopping import Stopped, Stopping
 from linesim.judge.checker import check
 from linesim.model import faults, ids, views
 from linesim.model.deliveries import Event
-from linesim.model.endpoints import JAPAN
 from linesim.model.errors import LineError, NotPossible, StateError, UnknownChat
-from linesim.model.faults import BadMember, Close, Late, Outcome, Rule, Status
+from linesim.model.faults import BadMember, Close, Late, Outcome, Rule
+from linesim.model.ids import Recent
 from linesim.model.media import Medium, medium
-from linesim.model.recent import Recent
-from linesim.model.views import View, clock_view
+from linesim.model.sent import JAPAN
+from linesim.model.views import Strict, View, clock_view
 from linesim.model.world import GroupKind
 from linesim.people import recording, saving
-from linesim.people.acts import Act, Strict, draft
+from linesim.people.acts import Act, draft
 from linesim.people.sim import Sim
 from linesim.people.stops import Due
+from linesim.people.webhooks import Probability, Unruly
 
 MOST_UPLOAD_BYTES = 20 * 1024 * 1024
 MOST_UPLOADS = 20
 MOST_ROWS = 10_000
+# Which browsers send across sites without asking.
+SIMPLE_TYPES = ("", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
 
 
 class NewUser(Strict):
@@ -76,17 +79,6 @@ class Advance(Strict):
     advance: float
 
 
-class NewDue(Strict):
-    """A report of linesim.people.stops, by the bot's server."""
-
-    ahead: float
-    at: float | None = None
-    done: bool
-
-
-Probability = Annotated[float, Field(ge=0, le=1)]
-
-
 class NewRule(Strict):
     """A rule of linesim.model.faults. `seconds` applies to late answers, `retryAfter` to rate
     limits, `status` to HTML pages and garbage, `property` to the 400 for a message.
@@ -106,16 +98,6 @@ class NewRule(Strict):
 
 class Misbehaviour(Strict):
     rules: list[NewRule] = Field(min_length=1, max_length=100)
-    seed: int = 0
-
-
-class NewUnruly(Strict):
-    """Like linesim.people.webhooks.Unruly; `delay` is a probability and seconds."""
-
-    redeliver: Probability = 0.0
-    double: Probability = 0.0
-    shuffle: Probability = 0.0
-    delay: tuple[Probability, Annotated[float, Field(ge=0, le=60)]] = (0.0, 0.0)
     seed: int = 0
 
 
@@ -194,12 +176,7 @@ class Control:
         module).
         """
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type in {
-            "",
-            "text/plain",
-            "application/x-www-form-urlencoded",
-            "multipart/form-data",
-        }:
+        if media_type in SIMPLE_TYPES:
             raise HTTPException(415, "name the medium's content type, or application/octet-stream")
         data = await _read(request, MOST_UPLOAD_BYTES)
         key = ids.request_id()
@@ -254,9 +231,7 @@ class Control:
         headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
         shown = found.kind != "file" and found.medium.media_type.startswith(f"{found.kind}/")
         media_type = found.medium.media_type if shown else "application/octet-stream"
-        return Body(
-            found.medium.pieces(), found.medium.size, headers=headers, media_type=media_type
-        )
+        return Body(Answer(200, b"", media_type, headers, medium=found.medium))
 
     async def menu(self, user_id: str) -> View:
         """The rich menu that the user sees."""
@@ -315,8 +290,8 @@ class Control:
     async def clock(self) -> View:
         return {**clock_view(self._sim.platform.clock), "goal": self._sim.stops.goal}
 
-    async def due(self, new: NewDue) -> View:
-        self._sim.stops.report(Due(new.ahead, new.at, new.done))
+    async def due(self, new: Due) -> View:
+        self._sim.stops.report(new)
         return await self.clock()
 
     async def advance(self, new: Advance) -> View:
@@ -340,8 +315,8 @@ class Control:
         self._sim.behave()
         return {}
 
-    async def unruly(self, new: NewUnruly) -> View:
-        self._sim.unruly(**new.model_dump())
+    async def unruly(self, new: Unruly) -> View:
+        self._sim.unruly(**dict(new))
         return {}
 
     async def verdict(
@@ -388,8 +363,8 @@ REFUSALS = (*STATUSES, LineError)
 
 _OUTCOMES: dict[str, Callable[[NewRule], Outcome | BadMember]] = {
     "server_error": lambda new: faults.server_error(),
-    "html_error": lambda new: _status(faults.html_error, new),
-    "garbage": lambda new: _status(faults.garbage, new),
+    "html_error": lambda new: faults.html_error(new.status or 502),
+    "garbage": lambda new: faults.garbage(new.status or 200),
     "too_many": lambda new: faults.too_many(new.retryAfter),
     "monthly_limit": lambda new: faults.monthly_limit(),
     "too_many_to_one": lambda new: faults.too_many_to_one(),
@@ -402,18 +377,8 @@ _OUTCOMES: dict[str, Callable[[NewRule], Outcome | BadMember]] = {
 }
 
 
-def _status(make: Callable[..., Status], new: NewRule) -> Status:
-    return make() if new.status is None else make(new.status)
-
-
 def _rule(new: NewRule) -> Rule:
     if new.outcome not in _OUTCOMES:
         raise ValueError(f"no outcome {new.outcome!r}; there are {', '.join(_OUTCOMES)}")
-    return Rule(
-        outcome=_OUTCOMES[new.outcome](new),
-        endpoint=new.endpoint,
-        user=new.user,
-        probability=new.probability,
-        count=new.count,
-        accept=new.accept,
-    )
+    same = new.model_dump(include={"endpoint", "user", "probability", "count", "accept"})
+    return Rule(outcome=_OUTCOMES[new.outcome](new), **same)

@@ -15,7 +15,7 @@ MOST_LISTED = 100
 STATUSES = ("DRAFT", "RUNNING", "CLOSED")
 
 
-def create(platform: Platform, call: Call) -> Answer:
+def create_coupon(platform: Platform, call: Call) -> Answer:
     now = platform.clock.time()
     if call.body["endTimestamp"] <= now:
         raise _refused("Must be in the future", "endTimestamp")
@@ -29,19 +29,19 @@ def create(platform: Platform, call: Call) -> Answer:
     return json_answer({"couponId": coupon_id})
 
 
-def detail(platform: Platform, call: Call, coupon_id: str) -> Answer:
+def coupon(platform: Platform, call: Call, coupon_id: str) -> Answer:
     return json_answer({**_find(platform, coupon_id), "status": _status(platform, coupon_id)})
 
 
-def close(platform: Platform, call: Call, coupon_id: str) -> Answer:
-    coupon = _find(platform, coupon_id)
+def close_coupon(platform: Platform, call: Call, coupon_id: str) -> Answer:
+    found = _find(platform, coupon_id)
     if _status(platform, coupon_id) == "CLOSED":
         raise _refused("The coupon has already been closed.", status=410)
-    coupon["status"] = "CLOSED"
+    found["status"] = "CLOSED"
     return json_answer({})
 
 
-def listed(platform: Platform, call: Call) -> Answer:
+def coupons(platform: Platform, call: Call) -> Answer:
     """The newest first."""
     limit, status = call.query.get("limit", "0"), call.query.get("status")
     wanted = status.split(",") if status else STATUSES
@@ -58,9 +58,9 @@ def listed(platform: Platform, call: Call) -> Answer:
 
 def _status(platform: Platform, coupon_id: str) -> str:
     """LINE closes a coupon at its end."""
-    coupon = platform.coupons[coupon_id]
-    has_ended = coupon["endTimestamp"] <= platform.clock.time()
-    return "CLOSED" if has_ended else coupon["status"]
+    found = platform.coupons[coupon_id]
+    has_ended = found["endTimestamp"] <= platform.clock.time()
+    return "CLOSED" if has_ended else found["status"]
 
 
 def _find(platform: Platform, coupon_id: str) -> dict[str, Any]:
@@ -71,5 +71,4 @@ def _find(platform: Platform, coupon_id: str) -> dict[str, Any]:
 
 def _refused(told: str, place: str = "", *, status: int = 400) -> LineError:
     """LINE gives each of them the form of an invalid body."""
-    refused = errors.invalid_body(Finding(told, place))
-    return LineError(status, refused.message, details=refused.details)
+    return errors.invalid_body(Finding(told, place), status=status)

@@ -15,13 +15,11 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from linemessages import check_request
-from linemessages.finding import Found
 from linesim.http import (
     chats,
     coupons,
     menus,
     narrowcasts,
-    numbers,
     oauth,
     reading,
     sending,
@@ -32,7 +30,7 @@ from linesim.http.stopping import Stopped, Stopping
 from linesim.http.webhook_settings import Errand
 from linesim.model import errors, ids
 from linesim.model.calls import Call
-from linesim.model.endpoints import ENDPOINTS, MENU_ENDPOINTS, Endpoint
+from linesim.model.endpoints import BY_NAME, ENDPOINTS, Endpoint
 from linesim.model.errors import LineError
 from linesim.model.faults import Cut, Drip, Fault, Late, Status
 from linesim.model.media import Medium
@@ -47,8 +45,6 @@ METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
 
 Act = Callable[..., Answer | Errand]
 
-log = logging.getLogger(__name__)
-
 
 def _not_here(refused: Callable[[], LineError]) -> Act:
     def act(platform: Platform, call: Call, **ids: str) -> Answer:
@@ -59,57 +55,12 @@ def _not_here(refused: Callable[[], LineError]) -> Act:
 
 
 ACTS: dict[str, Act] = {
-    **{one.name: getattr(menus, one.name) for one in MENU_ENDPOINTS},
-    "narrowcast": narrowcasts.narrowcast,
-    "narrowcast_progress": narrowcasts.progress,
-    "broadcast": sending.broadcast,
-    **{f"sent_{way}": numbers.sent for way in ("reply", "push", "multicast", "broadcast")},
-    "unit_usage": numbers.unit_usage,
-    "unit_names": numbers.unit_names,
-    "insight_deliveries": numbers.deliveries,
-    "insight_followers": numbers.followers,
-    "followers": reading.followers,
-    "group_members": reading.members,
-    "room_members": reading.members,
-    "link_token": chats.link_token,
-    "mark_read": chats.mark_read,
-    "mark_all_read": chats.mark_all_read,
-    "coupons": coupons.listed,
-    "create_coupon": coupons.create,
-    "coupon": coupons.detail,
-    "close_coupon": coupons.close,
-    # A bot without a membership plan, and without LINE's notification messages.
-    "membership": _not_here(errors.not_found),
-    "memberships": _not_here(errors.not_found),
-    "membership_users": _not_here(errors.not_found),
-    "pnp_push": _not_here(errors.no_access),
-    "sent_pnp": _not_here(errors.no_access),
-    "leave_group": chats.leave,
-    "leave_room": chats.leave,
-    "reply": sending.reply,
-    "push": sending.push,
-    "multicast": sending.multicast,
-    "validate_reply": sending.validate,
-    "validate_push": sending.validate,
-    "validate_multicast": sending.validate,
-    "validate_narrowcast": sending.validate,
-    "validate_broadcast": sending.validate,
-    "quota": reading.quota,
-    "consumption": reading.consumption,
-    "content": reading.content,
-    "preview": reading.preview,
-    "transcoding": reading.transcoding,
-    "profile": reading.profile,
-    "group_member": reading.member,
-    "room_member": reading.member,
-    "group_summary": reading.group_summary,
-    "group_size": reading.size,
-    "room_size": reading.size,
-    "info": reading.info,
-    "loading": reading.loading,
-    "webhook": webhook_settings.endpoint,
-    "set_webhook": webhook_settings.set_endpoint,
-    "test_webhook": webhook_settings.test,
+    **{
+        name: act
+        for module in (chats, coupons, menus, narrowcasts, reading, sending, webhook_settings)
+        for name, act in vars(module).items()
+        if name in BY_NAME
+    },
     "issue_token": oauth.issue,
     "verify_token": oauth.verify,
     "revoke_token": oauth.revoke,
@@ -118,6 +69,9 @@ ACTS: dict[str, Act] = {
     "revoke_token_by_jwt": oauth.revoke_by_jwt,
     "token_key_ids": oauth.key_ids,
     "issue_stateless_token": oauth.issue_stateless,
+    # A bot without a membership plan, and without LINE's notification messages.
+    **dict.fromkeys(("membership", "memberships", "membership_users"), _not_here(errors.not_found)),
+    **dict.fromkeys(("pnp_push", "sent_pnp"), _not_here(errors.no_access)),
 }
 
 UNKNOWN = Endpoint("unknown", "*", "/{rest:path}")
@@ -147,12 +101,9 @@ class LineApi:
         call = self._begin(endpoint, request)
         try:
             raw = await _read(request)
-        except ClientDisconnect:
-            return self._finish(call, request, None)
-        self._note_body(endpoint, call, raw)
-        try:
+            self._note_body(endpoint, call, raw)
             answer = await self._answer(endpoint, call, request, raw)
-        except Stopped:
+        except (ClientDisconnect, Stopped):
             return self._finish(call, request, None)
         await self._pause(self._platform.options.latency_ms / 1000)
         return self._finish(call, request, answer)
@@ -207,22 +158,22 @@ class LineApi:
 
         with self._platform.watch.changing():
             try:
-                self._admit(endpoint, request)
+                if not endpoint.takes_form:
+                    self._authenticate(request)
+                self._platform.rate_limits.check(endpoint.name)
             except LineError as error:
                 return refusal(error)
             fault = self._platform.rules.take(call)
-            if fault is not None and fault.invites_retry and endpoint.takes_retry_key:
-                sending.note_failure(self._platform, call)
+            if call.retry_key and fault and fault.invites_retry and endpoint.takes_key:
+                self._platform.retry_keys.note(call.retry_key, call.endpoint, call.body)
         return await self._through(fault, call, act)
 
-    def _admit(self, endpoint: Endpoint, request: Request) -> None:
+    def _authenticate(self, request: Request) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if not endpoint.takes_form:
-            if scheme.lower() != "bearer" or not token:
-                raise errors.not_authenticated("missing authorization header")
-            if not self._platform.channel_tokens.is_valid(token):
-                raise errors.not_authenticated("invalid token")
-        self._platform.rate_limits.check(endpoint.name)
+        if scheme.lower() != "bearer" or not token:
+            raise errors.not_authenticated("missing authorization header")
+        if not self._platform.channel_tokens.is_valid(token):
+            raise errors.not_authenticated("invalid token")
 
     async def _through(
         self, fault: Fault | None, call: Call, act: Callable[[], Awaitable[Answer]]
@@ -245,14 +196,17 @@ class LineApi:
     ) -> Answer | Errand:
         if endpoint is UNKNOWN:
             raise errors.not_found()
-        if call.retry_key is not None and not endpoint.takes_retry_key:
+        if call.retry_key is not None and not endpoint.takes_key:
             raise errors.retry_key_not_supported()
         types = endpoint.media_types or (JSON if endpoint.schema else ())
         if types and not (endpoint.body_is_optional and raw == b""):
             _check_body(types, call, request, raw)
         sending.check_key(self._platform, call)
-        if endpoint.schema is not None and call.body is not None:
-            _refuse(check_request(endpoint.schema, call.body))
+        # What linemessages does not know is refused, too: LINE may take it, and nobody could say
+        # what for.
+        schema = endpoint.schema
+        if schema and call.body is not None and (found := check_request(schema, call.body)):
+            raise errors.invalid_body(*found)
         given = dict(request.path_params)
         if endpoint.media_types and not endpoint.takes_form:
             given["image"] = Medium(raw or b"", request.headers["content-type"], "")
@@ -270,19 +224,11 @@ class LineApi:
                 return NoAnswer()
             call.status, call.message = answer.status, answer.message
             call.details = answer.details
-        headers = {"x-line-request-id": call.request_id, **answer.headers}
         _log(call, answer)
+        headers = {"x-line-request-id": call.request_id, **answer.headers}
         if answer.is_plain:
             return Response(answer.content, answer.status, headers, answer.media_type)
-        return Body(
-            answer.pieces(),
-            answer.size,
-            answer.status,
-            headers,
-            answer.media_type,
-            spoilt=answer.spoilt,
-            pause=self._pause,
-        )
+        return Body(replace(answer, headers=headers), self._pause)
 
 
 def _log(call: Call, answer: Answer | None) -> None:
@@ -318,14 +264,6 @@ def _check_body(types: Sequence[str], call: Call, request: Request, raw: bytes |
         raise errors.media_type_not_supported(content_type)
     if types == JSON and not isinstance(call.body, dict):
         raise _not_json(raw)
-
-
-def _refuse(found: Found) -> None:
-    """What linemessages does not know is refused, too: LINE may take it, and nobody could say
-    what for.
-    """
-    if found:
-        raise errors.invalid_body(*found)
 
 
 def _not_json(raw: bytes) -> LineError:

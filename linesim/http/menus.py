@@ -8,7 +8,6 @@ import re
 from functools import partial
 
 from linemessages import Finding
-from linesim.http import sending
 from linesim.http.answers import Answer, json_answer, moment
 from linesim.model import errors
 from linesim.model.calls import Call
@@ -28,7 +27,6 @@ USER_ID = re.compile("U[0-9a-f]{32}")
 ALIAS = re.compile("[a-z0-9_-]{1,32}")
 
 refused = partial(LineError, details=())
-validate_menu = sending.validate
 
 
 def create_menu(platform: Platform, call: Call) -> Answer:
@@ -229,7 +227,7 @@ def menu_progress(platform: Platform, call: Call) -> Answer:
     request_id = call.query.get("requestId", "")
     if not UUID.fullmatch(request_id):
         raise errors.invalid_parameter("requestId")
-    if (batch := platform.menus.batch(request_id)) is None:
+    if (batch := platform.menus.batches.get(request_id)) is None:
         raise errors.not_found()
     accepted, ended = {"acceptedTime": moment(batch.at)}, batch.at + BATCH_SECONDS
     if platform.clock.time() < ended:

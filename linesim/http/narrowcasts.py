@@ -6,11 +6,10 @@ friends; the others are unknown. Callers hold the simulator's lock.
 
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from linemessages.rules import conditions
-from linesim.http.answers import Answer, json_answer
+from linesim.http.answers import Answer, json_answer, moment
 from linesim.http.sending import accept_counted
 from linesim.model import errors
 from linesim.model.calls import Call
@@ -23,7 +22,6 @@ Tree = dict[str, Any]
 LEAST_FRIENDS = 100
 LEAST_RECIPIENTS = 50
 DAY_SECONDS = 24 * 60 * 60
-KEPT_SECONDS = 14 * DAY_SECONDS
 OVER_LIMIT, TOO_FEW, PARTIAL = 1, 2, 5
 FAILURES = {
     OVER_LIMIT: "The messages left this month are fewer than the target reach",
@@ -58,27 +56,21 @@ def narrowcast(platform: Platform, call: Call) -> Answer:
     return json_answer({}, status=202)
 
 
-def progress(platform: Platform, call: Call) -> Answer:
+def narrowcast_progress(platform: Platform, call: Call) -> Answer:
     if not (request_id := call.query.get("requestId")):
         raise errors.invalid_parameter("requestId")
-    if (known := _find(platform, request_id)) is None:
+    if (known := platform.sent.narrowcasts.get(request_id)) is None:
         raise errors.not_found()
     phase = known.phase(platform.clock.time())
-    told: Tree = {"phase": phase, "acceptedTime": _written(known.accepted_at)}
+    told: Tree = {"phase": phase, "acceptedTime": moment(known.accepted_at)}
     if phase in ("sending", "succeeded"):
         reached = len(known.to) if phase == "succeeded" else 0
         told |= {"successCount": reached, "failureCount": 0, "targetCount": len(known.to)}
     if phase in ("succeeded", "failed"):
-        told["completedTime"] = _written(known.completed_at)
+        told["completedTime"] = moment(known.completed_at)
     if phase == "failed" and known.error:
         told |= {"errorCode": known.error, "failedDescription": FAILURES[known.error]}
     return json_answer(told)
-
-
-def _find(platform: Platform, request_id: str) -> Narrowcast | None:
-    """LINE knows a narrowcast for 14 days."""
-    known = platform.sent.narrowcasts.get(request_id)
-    return known if known and platform.clock.time() - known.accepted_at < KEPT_SECONDS else None
 
 
 def _chosen(
@@ -102,7 +94,7 @@ def _group(platform: Platform, condition: Tree) -> set[str]:
     """The users of an audience or of an earlier narrowcast, which has to have succeeded."""
     if condition["type"] == "audience":
         raise LineError(400, f"Invalid audience group id: {condition['audienceGroupId']}")
-    known = _find(platform, condition["requestId"])
+    known = platform.sent.narrowcasts.get(condition["requestId"])
     if known is None or known.phase(platform.clock.time()) != "succeeded":
         raise LineError(400, f"Invalid request id: {condition['requestId']}")
     return set(known.to)
@@ -129,8 +121,3 @@ def _fits(condition: Tree, days: float | None) -> bool | None:
         return None
     least, most = condition.get("gte") or "day_0", condition.get("lt") or "day_inf"
     return float(least[4:]) <= days < float(most[4:])
-
-
-def _written(at: float) -> str:
-    moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-    return moment.replace("+00:00", "Z")

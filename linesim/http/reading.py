@@ -1,10 +1,12 @@
-"""The read calls of LINE's API: profiles, friends, groups, the bot, its quota, users' media.
+"""The read calls of LINE's API: profiles, friends, groups, the bot, users' media, its quota and
+the numbers of what was sent. Those of a day are ready once it has ended in Japan.
 
 Also the loading animation, which answers 202 and lasts until the bot's next message. Callers hold
 the simulator's lock.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from linemessages import Finding
@@ -14,10 +16,12 @@ from linesim.model.calls import Call
 from linesim.model.errors import LineError
 from linesim.model.media import Content, sample
 from linesim.model.platform import Platform
-from linesim.model.stream import Change
+from linesim.model.sent import day_of
+from linesim.model.views import Change
 from linesim.model.world import Group, User
 
-TOKEN_SECONDS = 24 * 60 * 60
+# LINE began to count on these days.
+FIRST_SENT, FIRST_DELIVERIES, FIRST_FOLLOWERS = "20180331", "20170301", "20161101"
 
 
 def profile(platform: Platform, call: Call, user_id: str) -> Answer:
@@ -32,12 +36,15 @@ def profile(platform: Platform, call: Call, user_id: str) -> Answer:
     return json_answer(shown)
 
 
-def member(platform: Platform, call: Call, user_id: str, **chat: str) -> Answer:
+def group_member(platform: Platform, call: Call, user_id: str, **chat: str) -> Answer:
     """Also for members who are not friends or have blocked the bot."""
     call.user_id = user_id
     if user_id not in in_chat(platform, call, **chat).members:
         raise errors.not_found()
     return json_answer(_member(platform.world.user(user_id)))
+
+
+room_member = group_member
 
 
 def _member(user: User) -> dict[str, Any]:
@@ -51,9 +58,12 @@ def group_summary(platform: Platform, call: Call, group_id: str) -> Answer:
     )
 
 
-def size(platform: Platform, call: Call, **chat: str) -> Answer:
+def group_size(platform: Platform, call: Call, **chat: str) -> Answer:
     """Without the bot itself."""
     return json_answer({"count": len(in_chat(platform, call, **chat).members)})
+
+
+room_size = group_size
 
 
 def followers(platform: Platform, call: Call) -> Answer:
@@ -61,10 +71,13 @@ def followers(platform: Platform, call: Call) -> Answer:
     return json_answer({"userIds": found, **more})
 
 
-def members(platform: Platform, call: Call, **chat: str) -> Answer:
+def group_members(platform: Platform, call: Call, **chat: str) -> Answer:
     """Also members who are not friends or have blocked the bot."""
     found, more = page(platform, call, in_chat(platform, call, **chat).members, 100)
     return json_answer({"memberIds": found, **more})
+
+
+room_members = group_members
 
 
 def page(
@@ -73,17 +86,17 @@ def page(
     """The ids from `start` on, up to `limit`, and `next` if there are more; `usual` is the limit of
     a call without one. A continuation token is valid for 24 hours.
     """
-    now, limit = platform.clock.time(), call.query.get("limit", str(usual or most))
+    limit = call.query.get("limit", str(usual or most))
     if not limit.isdecimal() or not 1 <= int(limit) <= most:
         raise errors.invalid_parameter("limit")
     if start := call.query.get("start"):
-        until, found = platform.pages.get(start, (0.0, ()))
-        if now >= until:
+        found = platform.pages.get(start) or ()
+        if not found:
             raise LineError(400, "Invalid start param")
     if not (left := found[int(limit) :]):
         return found, {}
     token = ids.page_token()
-    platform.pages[token] = now + TOKEN_SECONDS, left
+    platform.pages[token] = left
     return found[: int(limit)], {"next": token}
 
 
@@ -163,3 +176,68 @@ def loading(platform: Platform, call: Call) -> Answer:
     user.loading_until = platform.clock.time() + seconds
     platform.stream.publish(Change("loading", {"chatId": chat_id, "seconds": seconds}))
     return json_answer({}, status=202)
+
+
+def sent_reply(platform: Platform, call: Call) -> Answer:
+    """The users reached on a day by the way that the endpoint names."""
+    if not _is_day(day := call.query.get("date", "")):
+        raise errors.invalid_parameter("date")
+    if (status := _status(platform, day, FIRST_SENT)) != "ready":
+        return json_answer({"status": status})
+    way = call.endpoint.removeprefix("sent_")
+    return json_answer({"status": status, "success": platform.sent.of(day).get(way, 0)})
+
+
+sent_push = sent_multicast = sent_broadcast = sent_reply
+
+
+def unit_usage(platform: Platform, call: Call) -> Answer:
+    return json_answer({"numOfCustomAggregationUnits": len(platform.sent.units_of_month)})
+
+
+def unit_names(platform: Platform, call: Call) -> Answer:
+    found, more = page(platform, call, platform.sent.units_of_month, 100)
+    return json_answer({"customAggregationUnits": found, **more})
+
+
+def insight_deliveries(platform: Platform, call: Call) -> Answer:
+    status = _status(platform, day := _day(call), FIRST_DELIVERIES)
+    ways = ("broadcast", "push", "multicast", "narrowcast", "reply") if status == "ready" else ()
+    numbers = {f"api{way.title()}": platform.sent.of(day).get(way, 0) for way in ways}
+    return json_answer({"status": status, **numbers})
+
+
+def insight_followers(platform: Platform, call: Call) -> Answer:
+    """Of today's users those who were friends, or had blocked the bot, as the day ended."""
+    status = _status(platform, day := _day(call), FIRST_FOLLOWERS)
+    users = platform.world.users.values()
+    friends = [user for user in users if user.followed_at and day_of(user.followed_at) <= day]
+    numbers = {
+        "followers": len(friends),
+        "targetedReaches": sum(user.takes_multicasts for user in friends),
+        "blocks": sum(user.blocked and day_of(user.blocked_at or 0) <= day for user in users),
+    }
+    shown = numbers if status == "ready" else dict.fromkeys(numbers)
+    return json_answer({"status": status, **shown})
+
+
+def _day(call: Call) -> str:
+    """The date of an insight call."""
+    if not (day := call.query.get("date", "")):
+        raise LineError(400, "date is required")
+    if not _is_day(day):
+        raise LineError(400, "Bad Request")
+    return day
+
+
+def _is_day(day: str) -> bool:
+    try:
+        return day_of(datetime.strptime(f"{day}+0900", "%Y%m%d%z").timestamp()) == day
+    except ValueError:
+        return False
+
+
+def _status(platform: Platform, day: str, first: str) -> str:
+    if day < first:
+        return "out_of_service"
+    return "ready" if day < platform.sent.today else "unready"

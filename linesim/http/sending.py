@@ -65,26 +65,24 @@ def broadcast(platform: Platform, call: Call) -> Answer:
     return json_answer({})
 
 
-def validate(platform: Platform, call: Call) -> Answer:
+def validate_reply(platform: Platform, call: Call) -> Answer:
+    """The body alone, which has been checked; so for the other ways, and for rich menus."""
     return json_answer({})
 
 
-def note_failure(platform: Platform, call: Call) -> None:
-    """The call failed in a way after which callers retry, so its key belongs to this request."""
-    if call.retry_key is not None:
-        platform.retry_keys.note_failure(call.retry_key, call.endpoint, call.body)
+validate_push = validate_multicast = validate_narrowcast = validate_broadcast = validate_reply
+validate_menu = validate_reply
 
 
 def check_key(platform: Platform, call: Call) -> None:
     """LINE blocks each further request with an accepted key, also one with another body."""
-    if call.retry_key is None:
+    if call.retry_key is None or not (known := platform.retry_keys.find(call.retry_key)):
         return
-    if known := platform.retry_keys.find(call.retry_key):
+    call.retry_differs = (known.endpoint, known.body) != (call.endpoint, call.body)
+    if known.request_id:
         call.accepted_request_id = known.request_id
-        call.retry_differs = known.body != call.body
         raise errors.already_accepted(known.request_id, known.sent_messages)
-    if platform.retry_keys.differs(call.retry_key, call.endpoint, call.body):
-        call.retry_differs = True
+    if call.retry_differs:
         raise errors.retry_key_changed()
 
 
@@ -100,15 +98,13 @@ def accept_counted(platform: Platform, call: Call, to: Sequence[str], way: Way) 
     pricing").
     """
     now, world = platform.clock.time(), platform.world
-    people = sum(len(world.people_reached(chat_id, way, now)) for chat_id in to)
-    platform.quota.check(people)
-    platform.quota.count(people)
-    call.paid = people
+    call.paid = sum(len(world.people_reached(chat_id, way, now)) for chat_id in to)
+    platform.quota.check(call.paid)
     sent = _sent_messages(platform, call)
     call.accepted = True
     if call.retry_key is not None:
-        shown = sent if call.endpoint == "push" else []
-        platform.retry_keys.accept(call.retry_key, call.request_id, call.body, shown)
+        known = platform.retry_keys.note(call.retry_key, call.endpoint, call.body)
+        known.request_id, known.sent_messages = call.request_id, sent if way == "push" else ()
     _deliver(platform, call, to, way, sent)
     return sent
 

@@ -1,5 +1,5 @@
 """Serves a simulator: uvicorn in its own thread, ready when `start` returns and ended when `stop`
-returns.
+returns; as a process of its own until a signal.
 
 The chat page's files are read once and served from memory, with a policy that forbids loading
 anything else, except the images and videos that a bot's messages name.
@@ -8,6 +8,9 @@ anything else, except the images and videos that a bot's messages name.
 import asyncio
 import contextlib
 import itertools
+import logging
+import queue
+import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -28,6 +31,8 @@ from linesim.model.errors import StateError
 from linesim.model.options import Options
 from linesim.people.saving import StateFile
 from linesim.people.sim import Sim
+
+log = logging.getLogger(__name__)
 
 MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
@@ -67,6 +72,8 @@ def _file(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:
     return serve
 
 
+STOPPED = 0
+SERVER_DIED = 70
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
 BACKLOG = 2048
@@ -167,6 +174,27 @@ def running(**options: Any) -> Iterator[Sim]:
     finally:
         server.stop()
         server.join_webhooks()
+
+
+def serve(*, when_serving: Callable[[Sim], object] = lambda sim: None, **options: Any) -> int:
+    """Serves with `linesim.model.options` until SIGTERM or SIGINT and returns the exit code.
+
+    `when_serving` is called once the port is open. Raises OSError if it cannot be opened.
+    """
+    signals: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    server = SimServer(Options(**options), when_ended=lambda: signals.put(None))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: signals.put(number))
+    server.start()
+    when_serving(server.sim)
+    log.info("serving url=%s webhook=%s", server.sim.url, server.sim.webhook_url or "none")
+    received = signals.get()
+    server.stop()
+    if received is None:
+        log.error("the server ended by itself")
+        return SERVER_DIED
+    log.info("stopped calls=%d", len(server.sim.calls))
+    return STOPPED
 
 
 @dataclass

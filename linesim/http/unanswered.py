@@ -50,11 +50,8 @@ def _calls(platform: Platform, first: Delivery, event_id: str, chat_id: str) -> 
     )
     until = min(later, default=math.inf)
     for call in platform.calls.since():
-        to = call.body.get("to") if isinstance(call.body, dict) else None
         is_next = call.event_id is None and first.started <= call.started < until
-        is_own = call.event_id == event_id or (
-            is_next and chat_id in (to if isinstance(to, list) else [to])
-        )
+        is_own = call.event_id == event_id or (is_next and chat_id in call.to)
         if call.endpoint in ("reply", "push", "multicast") and is_own:
             yield call
 

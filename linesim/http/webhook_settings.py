@@ -31,19 +31,19 @@ class Errand:
     answer: Callable[[Delivery], Answer]
 
 
-def endpoint(platform: Platform, call: Call) -> Answer:
+def webhook(platform: Platform, call: Call) -> Answer:
     """The URL, and whether "Use webhook" is on; 404 if none is set."""
     url = _url_of(platform)
     return json_answer({"endpoint": url, "active": platform.webhook_active})
 
 
-def set_endpoint(platform: Platform, call: Call) -> Answer:
+def set_webhook(platform: Platform, call: Call) -> Answer:
     """Unlike LINE it also accepts plain HTTP, since bot servers on this machine use it."""
     platform.webhook_url = _checked(call.body["endpoint"])
     return json_answer({})
 
 
-def test(platform: Platform, call: Call) -> Errand:
+def test_webhook(platform: Platform, call: Call) -> Errand:
     """Tests the URL in the body, else the one that is set."""
     body = call.body or {}
     url = _checked(body["endpoint"]) if "endpoint" in body else _url_of(platform)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from linesim.judge import conduct, timers
-from linesim.judge.conduct import Repeats
+from linesim.judge.conduct import CLOSED_BY_USER, Repeats
 from linesim.judge.history import Asked, Expect, asked_in, attribute, said_in, text_of
 from linesim.judge.report import Disorder, Finding, Report, TimerFinding
 from linesim.judge.timers import Timer
@@ -60,20 +60,25 @@ def judge(
     calls = [call for call in calls if call.started >= begin]
     said = said_in(calls)
     attribute(asked, said)
-    repeats = conduct.Repeats(calls)
-    answers = _answers(asked, repeats, token_seconds)
+    repeats = Repeats(calls)
+    twice, excepted = _doubled(asked, repeats, token_seconds)
+    once = [each for each in asked if each.texts and all(len(calls) == 1 for calls in each.said)]
     hosts = by_host(calls)
-    reach = conduct.Reach(calls)
+    missed = conduct.missed(calls)
     timing = timers.judge(expect_timers, said)
     return Report(
         events_sent=len(asked),
         accepted=sum(each.accepted is not None for each in asked),
         refused=sum(each.accepted is None for each in asked),
-        answered_once=answers.once,
-        answered_unaccepted=answers.unaccepted,
-        answered_twice=tuple(answers.twice),
-        unanswered=tuple(answers.none),
-        excepted=tuple(answers.excepted),
+        answered_once=sum(each.accepted is not None for each in once),
+        answered_unaccepted=sum(each.accepted is None for each in once),
+        answered_twice=tuple(twice),
+        unanswered=tuple(
+            Finding(each.event_id, each.chat, each.missing)
+            for each in asked
+            if each.missing and each.accepted is not None
+        ),
+        excepted=tuple(excepted),
         order_violations=tuple(_disorders(asked)),
         closest_starts=closest_of(hosts),
         too_close=tuple(
@@ -85,12 +90,12 @@ def judge(
         used_tokens=len(repeats.all),
         used_tokens_again=tuple(repeats.needless()),
         reused_keys=tuple(conduct.reused_keys(calls)),
-        timers_early=tuple(timing.early),
-        timers_late=tuple(timing.late),
-        timers_missing=tuple(timing.missing),
-        timers_double=tuple(_not_excepted(timing.double, answers.excepted)),
-        never_reached=tuple(reach.missed),
-        closed_chats=tuple(reach.closed),
+        timers_early=tuple(timing["early"]),
+        timers_late=tuple(timing["late"]),
+        timers_missing=tuple(timing["missing"]),
+        timers_double=tuple(_not_excepted(timing["double"], excepted)),
+        never_reached=tuple(each for each in missed if each.reason not in CLOSED_BY_USER),
+        closed_chats=tuple(each for each in missed if each.reason in CLOSED_BY_USER),
         paid_messages=sum(call.paid for call in calls),
         replies_too_late=sum(call.token_lapsed for call in calls),
         lapsed_tokens=tuple(conduct.lapsed_tokens(asked, calls, token_life_seconds)),
@@ -111,35 +116,19 @@ def _asked_since(
     return asked, max((each.started for each in before), default=float("-inf"))
 
 
-# Answers.
-
-
-class _Answers:
-    """Events sorted by how they were answered."""
-
-    def __init__(self) -> None:
-        self.once = 0
-        self.unaccepted = 0
-        self.twice: list[Finding] = []
-        self.none: list[Finding] = []
-        self.excepted: list[Finding] = []
-
-
-def _answers(asked: Iterable[Asked], repeats: Repeats, token_seconds: float) -> _Answers:
-    answers = _Answers()
+def _doubled(
+    asked: Iterable[Asked], repeats: Repeats, token_seconds: float
+) -> tuple[list[Finding], list[Finding]]:
+    """The events answered twice, and those for which the one exception allows it."""
+    twice, excepted = list[Finding](), list[Finding]()
     for each in asked:
-        if not each.texts:
-            continue
-        missing, doubled = each.missing, each.doubled
-        if missing and each.accepted is not None:
-            answers.none.append(Finding(each.event_id, each.chat, missing))
-        if doubled:
+        if doubled := each.doubled:
             allowed = all(repeats.excuse(calls, each, token_seconds) for _, calls in doubled)
-            (answers.excepted if allowed else answers.twice).append(_doubled(each, doubled))
-        elif not missing:
-            answers.once += each.accepted is not None
-            answers.unaccepted += each.accepted is None
-    return answers
+            numbers = sorted({call.number for _, calls in doubled for call in calls})
+            texts = tuple(text for text, _ in doubled)
+            found = Finding(each.event_id, each.chat, texts, tuple(numbers))
+            (excepted if allowed else twice).append(found)
+    return twice, excepted
 
 
 def _not_excepted(
@@ -148,11 +137,6 @@ def _not_excepted(
     """Without the timers that travelled in a call that repeated an answer by the one exception."""
     repeated = {max(each.calls) for each in excepted}
     return (each for each in double if not repeated.intersection(each.calls))
-
-
-def _doubled(each: Asked, doubled: Sequence[tuple[str, list[Call]]]) -> Finding:
-    calls = sorted({call.number for _, calls in doubled for call in calls})
-    return Finding(each.event_id, each.chat, tuple(text for text, _ in doubled), tuple(calls))
 
 
 def _disorders(asked: Iterable[Asked]) -> Iterable[Disorder]:

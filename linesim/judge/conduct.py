@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from linesim.judge.history import SENDS, Asked, chats_of, messages_of, taken
+from linesim.judge.history import SENDS, Asked, messages_of, taken
 from linesim.judge.report import Finding, Missed, Pair
 from linesim.model.calls import Call
 
@@ -148,21 +148,15 @@ def _token(call: Call) -> Any:
     return call.body.get("replyToken") if isinstance(call.body, dict) else None
 
 
-class Reach:
+def missed(calls: Iterable[Call]) -> list[Missed]:
     """Chats for which LINE accepted a message without delivering it, and which no later call
     reached with the same message; each later call counts for one.
-
-    `closed` are those whose user blocked or removed the bot, `missed` all others.
     """
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        sends = [call for call in calls if call.accepted and call.endpoint in SENDS]
-        chats = {chat for call in sends for chat, _ in call.unreached}
-        waiting = _without(sends, chats) if chats else {}
-        found = {(each.call, each.chat): each for missed in waiting.values() for each in missed}
-        ordered = [found[place] for place in sorted(found)]
-        self.missed = [each for each in ordered if each.reason not in CLOSED_BY_USER]
-        self.closed = [each for each in ordered if each.reason in CLOSED_BY_USER]
+    sends = [call for call in calls if call.accepted and call.endpoint in SENDS]
+    chats = {chat for call in sends for chat, _ in call.unreached}
+    waiting = _without(sends, chats) if chats else {}
+    found = {(each.call, each.chat): each for lacking in waiting.values() for each in lacking}
+    return [found[place] for place in sorted(found)]
 
 
 def _without(sends: Iterable[Call], chats: set[str]) -> Mapping[tuple[str, str], Iterable[Missed]]:
@@ -170,7 +164,7 @@ def _without(sends: Iterable[Call], chats: set[str]) -> Mapping[tuple[str, str],
     waiting: defaultdict[tuple[str, str], deque[Missed]] = defaultdict(deque)
     for call in sorted(sends, key=lambda call: (taken(call), call.number)):
         reasons = dict(call.unreached)
-        for chat in chats.intersection(chats_of(call)):
+        for chat in chats.intersection(call.to):
             for message in messages_of(call):
                 lacking = waiting[chat, json.dumps(message, sort_keys=True)]
                 if chat in reasons:

@@ -108,17 +108,10 @@ def said_in(calls: Iterable[Call]) -> dict[Place, list[Call]]:
 
 
 def _places(call: Call) -> Iterator[Place]:
-    for chat in chats_of(call):
+    for chat in dict.fromkeys(call.to):
         for message in messages_of(call):
             if isinstance(text := message.get("text"), str):
                 yield chat, text
-
-
-def chats_of(call: Call) -> list[str]:
-    """The chats that an accepted send is for, each once."""
-    body = call.body if isinstance(call.body, dict) else {}
-    chats = body.get("to") if call.endpoint == "multicast" else [call.chat_id]
-    return [chat for chat in dict.fromkeys(chats or ()) if chat is not None]
 
 
 def messages_of(call: Call) -> Sequence[dict[str, Any]]:

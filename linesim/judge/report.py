@@ -117,19 +117,16 @@ APART = {
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of linesim.judge.checker.check. `seconds`: first webhook to last call.
+    """The result of linesim.judge.checker.check, in the words of PROBLEMS and APART; `seconds`:
+    first webhook to last call.
 
-    `unanswered` are of the accepted events. `answered_unaccepted` were stored although their
-    confirmation was lost. `excepted` are doubled and allowed to be: a reply of unknown outcome that
-    could not be repeated within its token's minute. `used_tokens` counts all calls with a token
-    that LINE had accepted before; `used_tokens_again` are the ones whose caller knew it.
-    `replies_too_late` counts calls that LINE refused for a token that had expired unused;
-    `lapsed_tokens` are the events that a push or multicast answered after that. `paid_messages` is
-    LINE's count for the month's quota: the users reached, regardless of the number of message
-    objects. `never_reached` are chats for which LINE accepted a message that no call delivered,
-    such as a multicast's member who is not a friend; `closed_chats` are those that their user
-    closed to the bot. `closest_starts` is in seconds, by host of LINE's. `calls` is by endpoint,
-    then by status; "closed" is a call without an answer.
+    `answered_unaccepted` were stored although their confirmation was lost. `excepted` is a reply of
+    unknown outcome that could not be repeated within its token's minute. `used_tokens` counts all
+    calls with a token that LINE had accepted before; `used_tokens_again` are the ones whose caller
+    knew it. `paid_messages` is LINE's count for the month's quota. `never_reached` are chats for
+    which LINE accepted a message that no call delivered, such as a multicast's member who is not a
+    friend. `closest_starts` is in seconds, by host of LINE's. `calls` is by endpoint, then by
+    status; "closed" is a call without an answer.
     """
 
     events_sent: int

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal
 
 from linesim.judge.history import Place
 from linesim.judge.report import TimerFinding
@@ -19,17 +20,12 @@ class Timer:
     within_seconds: float
 
 
-@dataclass(frozen=True)
-class Timing:
-    early: list[TimerFinding] = field(default_factory=list)
-    late: list[TimerFinding] = field(default_factory=list)
-    missing: list[TimerFinding] = field(default_factory=list)
-    double: list[TimerFinding] = field(default_factory=list)
+Timing = defaultdict[Literal["early", "late", "missing", "double"], list[TimerFinding]]
 
 
 def judge(expected: Sequence[Timer], said: Mapping[Place, Sequence[Call]]) -> Timing:
     """Timers with the same chat and text are met in the order in which they are due."""
-    timing = Timing()
+    timing: Timing = defaultdict(list)
     places: defaultdict[Place, list[Timer]] = defaultdict(list)
     for timer in sorted(expected, key=lambda timer: timer.due):
         places[timer.chat, timer.text].append(timer)
@@ -41,14 +37,14 @@ def judge(expected: Sequence[Timer], said: Mapping[Place, Sequence[Call]]) -> Ti
 def _judge_place(due: Sequence[Timer], calls: Sequence[Call], timing: Timing) -> None:
     for number, timer in enumerate(due):
         if number >= len(calls):
-            timing.missing.append(TimerFinding(timer.chat, timer.text, timer.due, None))
+            timing["missing"].append(TimerFinding(timer.chat, timer.text, timer.due, None))
             continue
         found = _found(timer, calls[number])
         if calls[number].at < timer.due:
-            timing.early.append(found)
+            timing["early"].append(found)
         elif calls[number].at > timer.due + timer.within_seconds:
-            timing.late.append(found)
-    timing.double.extend(_found(due[-1], call) for call in calls[len(due) :])
+            timing["late"].append(found)
+    timing["double"].extend(_found(due[-1], call) for call in calls[len(due) :])
 
 
 def _found(timer: Timer, call: Call) -> TimerFinding:

@@ -63,6 +63,14 @@ class Call:
     finished: float | None = None
 
     @property
+    def to(self) -> list[str]:
+        """The chats that its body names, or its token."""
+        match self.body:
+            case {"to": [*to]}:
+                return to
+        return [] if self.chat_id is None else [self.chat_id]
+
+    @property
     def host(self) -> str:
         """The host of LINE's that the call would have gone to."""
         return DATA_HOST if self.endpoint in DATA_ENDPOINTS else API_HOST

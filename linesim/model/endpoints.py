@@ -1,18 +1,15 @@
-"""LINE's endpoints that the simulator answers: name, method, path template and rate limit; and the
-channel's monthly quota of counted messages.
+"""LINE's endpoints that the simulator answers: name, method, path template and rate limit.
 
 The limits are LINE's own, one token bucket per channel and endpoint whatever the parameters
 (reference, "Rate limits").
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
 
 from linesim.model import errors
 from linesim.model.clock import Clock
-from linesim.model.recent import Recent
+from linesim.model.ids import Recent
 
 
 @dataclass(frozen=True)
@@ -30,18 +27,20 @@ MOST = Rate(2_000)
 
 @dataclass(frozen=True)
 class Endpoint:
+    """Its act, of linesim.http, has the same name. `schema` is that of its JSON in LINE's OpenAPI,
+    `media_types` those of another body. With `takes_form` it takes a form, or a query, and no
+    bearer token.
+    """
+
     name: str
     method: str
     path: str
     rate: Rate = MOST
     schema: str | None = None
-    """Of the body, by its name in LINE's OpenAPI."""
-    takes_retry_key: bool = False
+    takes_key: bool = False
     body_is_optional: bool = False
     media_types: tuple[str, ...] = ()
-    """Of a body that is not JSON."""
     takes_form: bool = False
-    """Takes a form, or a query, and no bearer token."""
 
 
 FORM = ("application/x-www-form-urlencoded",)
@@ -61,151 +60,106 @@ OF_CHANNEL_TOKENS = tuple(
     )
 )
 
-HOURLY = Rate(60, 3_600)
 FEWER = Rate(200)
-MESSAGING = (
+HOURLY = Rate(60, 3_600)
+OF_WEBHOOKS = Rate(1_000, 60)
+OF_MENUS = Rate(100, 3_600)
+IMAGES = ("image/jpeg", "image/png")
+WEBHOOK = "/channel/webhook/endpoint"
+MENU = "/richmenu/{rich_menu_id}"
+ALIAS = "/richmenu/alias/{rich_menu_alias_id}"
+DEFAULT_MENU = "/user/all/richmenu"
+USER_MENU = "/user/{user_id}/richmenu"
+
+VALIDATED = "ValidateMessageRequest"
+
+# The paths are below /v2/bot. Where those of two fit a call, the first of them takes it.
+OF_BOTS = (
+    Endpoint("reply", "POST", "/message/reply", schema="ReplyMessageRequest"),
+    Endpoint("push", "POST", "/message/push", schema="PushMessageRequest", takes_key=True),
     *(
-        Endpoint(way, "POST", f"/v2/bot/message/{way}", HOURLY, f"{way.title()}Request", True)
-        for way in ("narrowcast", "broadcast")
+        Endpoint(way, "POST", f"/message/{way}", rate, f"{way.title()}Request", takes_key=True)
+        for way, rate in (("multicast", FEWER), ("narrowcast", HOURLY), ("broadcast", HOURLY))
     ),
-    Endpoint("narrowcast_progress", "GET", "/v2/bot/message/progress/narrowcast"),
     *(
-        Endpoint(f"sent_{way}", "GET", f"/v2/bot/message/delivery/{way}")
+        Endpoint(f"validate_{way}", "POST", f"/message/validate/{way}", schema=VALIDATED)
+        for way in ("reply", "push", "multicast", "narrowcast", "broadcast")
+    ),
+    *(
+        Endpoint(f"sent_{way}", "GET", f"/message/delivery/{way}")
         for way in ("reply", "push", "multicast", "broadcast", "pnp")
     ),
-    Endpoint("unit_usage", "GET", "/v2/bot/message/aggregation/info"),
-    Endpoint("unit_names", "GET", "/v2/bot/message/aggregation/list"),
-    Endpoint("insight_deliveries", "GET", "/v2/bot/insight/message/delivery", HOURLY),
-    Endpoint("insight_followers", "GET", "/v2/bot/insight/followers", HOURLY),
-    Endpoint("followers", "GET", "/v2/bot/followers/ids"),
-    Endpoint("group_members", "GET", "/v2/bot/group/{group_id}/members/ids"),
-    Endpoint("room_members", "GET", "/v2/bot/room/{room_id}/members/ids"),
-    Endpoint("link_token", "POST", "/v2/bot/user/{user_id}/linkToken", body_is_optional=True),
+    Endpoint("narrowcast_progress", "GET", "/message/progress/narrowcast"),
+    Endpoint("quota", "GET", "/message/quota"),
+    Endpoint("consumption", "GET", "/message/quota/consumption"),
+    Endpoint("unit_usage", "GET", "/message/aggregation/info"),
+    Endpoint("unit_names", "GET", "/message/aggregation/list"),
+    Endpoint("insight_deliveries", "GET", "/insight/message/delivery", HOURLY),
+    Endpoint("insight_followers", "GET", "/insight/followers", HOURLY),
+    Endpoint("content", "GET", "/message/{message_id}/content"),
+    Endpoint("preview", "GET", "/message/{message_id}/content/preview"),
+    Endpoint("transcoding", "GET", "/message/{message_id}/content/transcoding"),
+    Endpoint("info", "GET", "/info"),
+    Endpoint("profile", "GET", "/profile/{user_id}"),
+    Endpoint("followers", "GET", "/followers/ids"),
+    Endpoint("group_member", "GET", "/group/{group_id}/member/{user_id}"),
+    Endpoint("group_members", "GET", "/group/{group_id}/members/ids"),
+    Endpoint("group_size", "GET", "/group/{group_id}/members/count"),
+    Endpoint("group_summary", "GET", "/group/{group_id}/summary"),
+    Endpoint("leave_group", "POST", "/group/{group_id}/leave"),
+    Endpoint("room_member", "GET", "/room/{room_id}/member/{user_id}"),
+    Endpoint("room_members", "GET", "/room/{room_id}/members/ids"),
+    Endpoint("room_size", "GET", "/room/{room_id}/members/count"),
+    Endpoint("leave_room", "POST", "/room/{room_id}/leave"),
+    Endpoint("loading", "POST", "/chat/loading/start", Rate(100), "ShowLoadingAnimationRequest"),
+    Endpoint("mark_read", "POST", "/chat/markAsRead", MOST, "MarkMessagesAsReadByTokenRequest"),
+    Endpoint("mark_all_read", "POST", "/message/markAsRead", MOST, "MarkMessagesAsReadRequest"),
+    Endpoint("link_token", "POST", "/user/{user_id}/linkToken"),
+    Endpoint("create_coupon", "POST", "/coupon", FEWER, "CouponCreateRequest"),
+    Endpoint("coupons", "GET", "/coupon", FEWER),
+    Endpoint("coupon", "GET", "/coupon/{coupon_id}", FEWER),
+    Endpoint("close_coupon", "PUT", "/coupon/{coupon_id}/close", FEWER),
+    Endpoint("membership", "GET", "/membership/subscription/{user_id}", FEWER),
+    Endpoint("memberships", "GET", "/membership/list", FEWER),
+    Endpoint("membership_users", "GET", "/membership/{membership_id}/users/ids", FEWER),
+    Endpoint("webhook", "GET", WEBHOOK, OF_WEBHOOKS),
+    Endpoint("set_webhook", "PUT", WEBHOOK, OF_WEBHOOKS, "SetWebhookEndpointRequest"),
     Endpoint(
-        "mark_read", "POST", "/v2/bot/chat/markAsRead", MOST, "MarkMessagesAsReadByTokenRequest"
+        *("test_webhook", "POST", "/channel/webhook/test", HOURLY, "TestWebhookEndpointRequest"),
+        body_is_optional=True,
     ),
-    Endpoint(
-        "mark_all_read", "POST", "/v2/bot/message/markAsRead", MOST, "MarkMessagesAsReadRequest"
-    ),
-    Endpoint("create_coupon", "POST", "/v2/bot/coupon", FEWER, "CouponCreateRequest"),
-    Endpoint("coupons", "GET", "/v2/bot/coupon", FEWER),
-    Endpoint("coupon", "GET", "/v2/bot/coupon/{coupon_id}", FEWER),
-    Endpoint(
-        "close_coupon", "PUT", "/v2/bot/coupon/{coupon_id}/close", FEWER, body_is_optional=True
-    ),
-    Endpoint("membership", "GET", "/v2/bot/membership/subscription/{user_id}", FEWER),
-    Endpoint("memberships", "GET", "/v2/bot/membership/list", FEWER),
-    Endpoint("membership_users", "GET", "/v2/bot/membership/{membership_id}/users/ids", FEWER),
-    Endpoint("pnp_push", "POST", "/bot/pnp/push"),
-    Endpoint("leave_group", "POST", "/v2/bot/group/{group_id}/leave", body_is_optional=True),
-    Endpoint("leave_room", "POST", "/v2/bot/room/{room_id}/leave", body_is_optional=True),
-)
-
-MENU = "/v2/bot/richmenu"
-ONE_MENU = "/v2/bot/richmenu/{rich_menu_id}"
-ALIAS = "/v2/bot/richmenu/alias/{rich_menu_alias_id}"
-DEFAULT_MENU = "/v2/bot/user/all/richmenu"
-USER_MENU = "/v2/bot/user/{user_id}/richmenu"
-MENUS_HOURLY = Rate(100, 3_600)
-IMAGES = ("image/jpeg", "image/png")
-
-# Where the paths of two fit a call, the first of them takes it.
-MENU_ENDPOINTS = (
-    Endpoint("create_menu", "POST", MENU, MENUS_HOURLY, "RichMenuRequest"),
-    Endpoint("validate_menu", "POST", f"{MENU}/validate", schema="RichMenuRequest"),
-    Endpoint("menus", "GET", f"{MENU}/list", Rate(10)),
-    Endpoint("create_menu_alias", "POST", f"{MENU}/alias", schema="CreateRichMenuAliasRequest"),
-    Endpoint("menu_aliases", "GET", f"{MENU}/alias/list"),
+    Endpoint("create_menu", "POST", "/richmenu", OF_MENUS, "RichMenuRequest"),
+    Endpoint("validate_menu", "POST", "/richmenu/validate", schema="RichMenuRequest"),
+    Endpoint("menus", "GET", "/richmenu/list", Rate(10)),
+    Endpoint("create_menu_alias", "POST", "/richmenu/alias", schema="CreateRichMenuAliasRequest"),
+    Endpoint("menu_aliases", "GET", "/richmenu/alias/list"),
     Endpoint("menu_alias", "GET", ALIAS),
     Endpoint("update_menu_alias", "POST", ALIAS, schema="UpdateRichMenuAliasRequest"),
-    Endpoint("delete_menu_alias", "DELETE", ALIAS, MENUS_HOURLY),
-    Endpoint("link_menus", "POST", f"{MENU}/bulk/link", schema="RichMenuBulkLinkRequest"),
-    Endpoint("unlink_menus", "POST", f"{MENU}/bulk/unlink", schema="RichMenuBulkUnlinkRequest"),
-    Endpoint("batch_menus", "POST", f"{MENU}/batch", Rate(3, 3_600), "RichMenuBatchRequest"),
-    Endpoint("validate_batch", "POST", f"{MENU}/validate/batch", schema="RichMenuBatchRequest"),
-    Endpoint("menu_progress", "GET", f"{MENU}/progress/batch", MENUS_HOURLY),
-    Endpoint("set_menu_image", "POST", f"{ONE_MENU}/content", media_types=IMAGES),
-    Endpoint("menu_image", "GET", f"{ONE_MENU}/content"),
-    Endpoint("menu", "GET", ONE_MENU),
+    Endpoint("delete_menu_alias", "DELETE", ALIAS, OF_MENUS),
+    Endpoint("link_menus", "POST", "/richmenu/bulk/link", schema="RichMenuBulkLinkRequest"),
+    Endpoint("unlink_menus", "POST", "/richmenu/bulk/unlink", schema="RichMenuBulkUnlinkRequest"),
+    Endpoint("batch_menus", "POST", "/richmenu/batch", Rate(3, 3_600), "RichMenuBatchRequest"),
+    Endpoint("validate_batch", "POST", "/richmenu/validate/batch", schema="RichMenuBatchRequest"),
+    Endpoint("menu_progress", "GET", "/richmenu/progress/batch", OF_MENUS),
+    Endpoint("set_menu_image", "POST", f"{MENU}/content", media_types=IMAGES),
+    Endpoint("menu_image", "GET", f"{MENU}/content"),
+    Endpoint("menu", "GET", MENU),
+    Endpoint("delete_menu", "DELETE", MENU, OF_MENUS),
     Endpoint("set_default_menu", "POST", f"{DEFAULT_MENU}/{{rich_menu_id}}"),
     Endpoint("default_menu", "GET", DEFAULT_MENU),
     Endpoint("clear_default_menu", "DELETE", DEFAULT_MENU),
     Endpoint("link_menu", "POST", f"{USER_MENU}/{{rich_menu_id}}"),
     Endpoint("user_menu", "GET", USER_MENU),
     Endpoint("unlink_menu", "DELETE", USER_MENU),
-    Endpoint("delete_menu", "DELETE", ONE_MENU, MENUS_HOURLY),
 )
 
 ENDPOINTS = (
     *OF_CHANNEL_TOKENS,
-    Endpoint("reply", "POST", "/v2/bot/message/reply", schema="ReplyMessageRequest"),
-    Endpoint(
-        "push",
-        "POST",
-        "/v2/bot/message/push",
-        schema="PushMessageRequest",
-        takes_retry_key=True,
-    ),
-    Endpoint(
-        "multicast",
-        "POST",
-        "/v2/bot/message/multicast",
-        Rate(200),
-        schema="MulticastRequest",
-        takes_retry_key=True,
-    ),
-    *(
-        Endpoint(
-            f"validate_{way}",
-            "POST",
-            f"/v2/bot/message/validate/{way}",
-            schema="ValidateMessageRequest",
-        )
-        for way in ("reply", "push", "multicast", "narrowcast", "broadcast")
-    ),
-    Endpoint("quota", "GET", "/v2/bot/message/quota"),
-    Endpoint("consumption", "GET", "/v2/bot/message/quota/consumption"),
-    Endpoint("content", "GET", "/v2/bot/message/{message_id}/content"),
-    Endpoint("preview", "GET", "/v2/bot/message/{message_id}/content/preview"),
-    Endpoint("transcoding", "GET", "/v2/bot/message/{message_id}/content/transcoding"),
-    Endpoint("profile", "GET", "/v2/bot/profile/{user_id}"),
-    Endpoint("group_member", "GET", "/v2/bot/group/{group_id}/member/{user_id}"),
-    Endpoint("room_member", "GET", "/v2/bot/room/{room_id}/member/{user_id}"),
-    Endpoint("group_summary", "GET", "/v2/bot/group/{group_id}/summary"),
-    Endpoint("group_size", "GET", "/v2/bot/group/{group_id}/members/count"),
-    Endpoint("room_size", "GET", "/v2/bot/room/{room_id}/members/count"),
-    Endpoint("info", "GET", "/v2/bot/info"),
-    Endpoint(
-        "loading",
-        "POST",
-        "/v2/bot/chat/loading/start",
-        Rate(100),
-        schema="ShowLoadingAnimationRequest",
-    ),
-    Endpoint("webhook", "GET", "/v2/bot/channel/webhook/endpoint", Rate(1_000, 60)),
-    Endpoint(
-        "set_webhook",
-        "PUT",
-        "/v2/bot/channel/webhook/endpoint",
-        Rate(1_000, 60),
-        schema="SetWebhookEndpointRequest",
-    ),
-    Endpoint(
-        "test_webhook",
-        "POST",
-        "/v2/bot/channel/webhook/test",
-        Rate(60, 3_600),
-        schema="TestWebhookEndpointRequest",
-        body_is_optional=True,
-    ),
-    *MESSAGING,
-    *MENU_ENDPOINTS,
+    *(replace(one, path=f"/v2/bot{one.path}") for one in OF_BOTS),
+    Endpoint("pnp_push", "POST", "/bot/pnp/push"),
 )
 
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}
-
-
-JAPAN = timedelta(hours=9)
 
 
 class Bucket:
@@ -259,43 +213,3 @@ class RateLimits:
         bucket = self._chats.setdefault(chat_id, Bucket(self._to_one, now=now))
         if not bucket.take(now):
             raise errors.too_many_to_one()
-
-
-class Quota:
-    """Counts the users reached in a calendar month of Japan; replies are free, and so is a message
-    that cannot be received (docs, "Messaging API pricing").
-
-    `reserved` is the part that a delivery of LINE's console reserves while it lasts: LINE refuses
-    messages beyond the rest, and the consumption does not show it. Callers hold the simulator's
-    lock.
-    """
-
-    def __init__(self, limit: int | None, clock: Clock) -> None:
-        self.limit = limit
-        self.reserved = 0
-        self._clock = clock
-        self.month = self._this_month()
-        self.people = 0  # reached in this month
-
-    def _this_month(self) -> tuple[int, int]:
-        today = datetime.fromtimestamp(self._clock.time(), UTC) + JAPAN
-        return today.year, today.month
-
-    @property
-    def used(self) -> int:
-        if (month := self._this_month()) != self.month:
-            self.month, self.people = month, 0
-        return self.people
-
-    @property
-    def left(self) -> float:
-        """The messages that may still be sent."""
-        return math.inf if self.limit is None else self.limit - self.used - self.reserved
-
-    def check(self, people: int) -> None:
-        """Refuses messages beyond the limit, and all messages once the limit is reached."""
-        if max(people, 1) > self.left:
-            raise errors.monthly_limit()
-
-    def count(self, people: int) -> None:
-        self.people = self.used + people

@@ -7,7 +7,7 @@ of LINE's refusals (linesim.model.errors), or those of a proxy on the way.
 """
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -62,8 +62,7 @@ class BadMember:
     """Answer LINE's 400 that names one of the recipients: the rule's user, else the first one."""
 
     def status(self, call: Call, user: str | None) -> Status:
-        to = call.body.get("to") if isinstance(call.body, dict) else None
-        place = to.index(user) if isinstance(to, list) and user in to else 0
+        place = call.to.index(user) if user in call.to else 0
         return _refusal(errors.invalid_property(f"to[{place}]"))
 
 
@@ -97,14 +96,11 @@ def _refusal(error: LineError, headers: dict[str, str] | None = None) -> Status:
     return Status(error.status, error.body(), headers or {})
 
 
+# LINE's own answers.
 server_error = partial(Status, 500, {"message": "Internal server error"})
-"""LINE's 500."""
 monthly_limit = partial(_refusal, errors.monthly_limit())
-"""LINE's 429 for the month's quota."""
 too_many_to_one = partial(_refusal, errors.too_many_to_one())
-"""LINE's 429 for many messages to the same user."""
 too_many_at_once = partial(_refusal, errors.too_many_at_once())
-"""LINE's 429 for operations at the same time."""
 unauthorized = partial(_refusal, errors.not_authenticated("invalid token"))
 
 
@@ -171,16 +167,8 @@ class Rule:
         return self.outcome
 
     def is_about(self, call: Call) -> bool:
-        return self.endpoint in (ANY, call.endpoint) and (
-            self.user is None or self.user in _addressed(call)
-        )
-
-
-def _addressed(call: Call) -> Iterable[str | None]:
-    match call.body:
-        case {"to": [*to]}:
-            return to
-    return (call.chat_id, call.user_id)
+        is_to = self.user is None or self.user in (*call.to, call.user_id)
+        return is_to and self.endpoint in (ANY, call.endpoint)
 
 
 @dataclass

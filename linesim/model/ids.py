@@ -1,11 +1,18 @@
-"""Identifiers in the forms that LINE gives them."""
+"""Identifiers in the forms that LINE gives them, and dicts by them that forget."""
 
 import secrets
 import uuid
+from collections import OrderedDict
 from datetime import UTC, datetime
 from functools import partial
+from typing import Generic, TypeVar
 
 from ulid import ULID
+
+from linesim.model.clock import Clock
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def _chat_id(kind: str) -> str:
@@ -50,3 +57,38 @@ class MessageIds:
     def take(self) -> str:
         self._next += 1
         return str(self._next - 1)
+
+
+class Recent(OrderedDict[K, V]):
+    """Keeps the `limit` newest entries; setting an existing key does not make it newer."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        while len(self) > self.limit:
+            self.popitem(last=False)
+
+
+class Lasting(Generic[V]):
+    """Keeps the `limit` newest entries, each for so many seconds from when it was set."""
+
+    def __init__(self, seconds: float, clock: Clock, *, limit: int) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._entries: Recent[str, tuple[float, V]] = Recent(limit)
+
+    def __setitem__(self, key: str, value: V) -> None:
+        self._entries.pop(key, None)
+        self._entries[key] = self._clock.monotonic() + self._seconds, value
+
+    def get(self, key: str) -> V | None:
+        until, value = self._entries.get(key, (0.0, None))
+        return value if self._clock.monotonic() < until else None
+
+    def pop(self, key: str) -> V | None:
+        value = self.get(key)
+        self._entries.pop(key, None)
+        return value

@@ -84,19 +84,7 @@ class Contents:
         self._contents: dict[str, Content] = {}
         self._bytes = 0
 
-    def keep(
-        self,
-        message_id: str,
-        kind: Kind,
-        medium: Medium,
-        *,
-        preparing_seconds: float,
-        fails: bool = False,
-    ) -> None:
-        ready_at = self._clock.monotonic() + preparing_seconds
-        self._add(message_id, Content(kind, medium, ready_at, fails))
-
-    def _add(self, message_id: str, content: Content) -> None:
+    def keep(self, message_id: str, content: Content) -> None:
         self._contents[message_id] = content
         self._bytes += _weight(content.medium)
         while len(self._contents) > MOST_ITEMS or self._bytes > MOST_BYTES:
@@ -111,7 +99,7 @@ class Contents:
     def kept(self, contents: dict[str, Content]) -> None:
         self._contents, self._bytes = {}, 0
         for message_id, content in contents.items():
-            self._add(message_id, content)
+            self.keep(message_id, content)
 
     def unsend(self, message_id: str) -> None:
         if content := self._contents.get(message_id):

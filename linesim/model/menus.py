@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from linesim.model.clock import Clock
+from linesim.model.ids import Lasting
 from linesim.model.media import Medium
-from linesim.model.recent import Recent
-from linesim.model.stream import Change, Stream
+from linesim.model.views import Change, Stream
 from linesim.model.world import World
 
 BATCH_KEPT_SECONDS = 14 * 24 * 60 * 60
@@ -49,7 +49,8 @@ class Menus:
         self.aliases: dict[str, str] = {}
         self.links: dict[str, str] = {}
         self.default: str | None = None
-        self._batches: Recent[str, Batch] = Recent(1_000)  # by request id, and by key
+        # By request id, and by key.
+        self.batches: Lasting[Batch] = Lasting(BATCH_KEPT_SECONDS, clock, limit=1_000)
 
     def add(self, written: dict[str, Any]) -> str:
         """Keeps a menu, which has no image yet, and returns its id."""
@@ -109,13 +110,8 @@ class Menus:
         unintended operations when retrying").
         """
         wanted: Links = {user: menus[menu] for user, menu in self.links.items() if menu in menus}
-        if key and (earlier := self.batch(f"key {key}")):
+        if key and (earlier := self.batches.get(f"key {key}")):
             wanted = earlier.left
-        self._batches[request_id] = batch = Batch(self._clock.time(), self.link(wanted))
+        self.batches[request_id] = batch = Batch(self._clock.time(), self.link(wanted))
         if key:
-            self._batches[f"key {key}"] = batch
-
-    def batch(self, request_id: str) -> Batch | None:
-        """LINE forgets a batch after 14 days."""
-        found = self._batches.get(request_id)
-        return found if found and self._clock.time() - found.at < BATCH_KEPT_SECONDS else None
+            self.batches[f"key {key}"] = batch

@@ -14,17 +14,20 @@ from typing import Any, TypeVar
 from linesim.model import ids
 from linesim.model.calls import Calls
 from linesim.model.deliveries import Delivery
-from linesim.model.endpoints import Quota, RateLimits
+from linesim.model.endpoints import RateLimits
 from linesim.model.faults import Rules
+from linesim.model.ids import Lasting
 from linesim.model.media import Contents
 from linesim.model.menus import Menus
 from linesim.model.options import Options
-from linesim.model.recent import Recent
-from linesim.model.sent import Sent
-from linesim.model.stream import Change, Stream
-from linesim.model.tokens import ChannelTokens, LinkToken, ReplyTokens, RetryKeys
-from linesim.model.views import bubble_view, clock_view
+from linesim.model.sent import Quota, Sent
+from linesim.model.tokens import ChannelTokens, ReplyTokens, RetryKeys
+from linesim.model.views import Change, Stream, bubble_view, clock_view
 from linesim.model.world import Bubble, Chats, World
+
+# How long LINE knows a token for the next page, and one for account linking.
+PAGE_SECONDS = 24 * 60 * 60
+LINK_SECONDS = 10 * 60
 
 T = TypeVar("T")
 
@@ -58,25 +61,18 @@ class Watch:
         Raises TimeoutError when it is still false after `timeout_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
-        while True:
-            with self._changed:
-                seen = self._version
-            if value := predicate():
-                return value
-            if not self._changed_since(seen, deadline):
+        seen = self.wait_past(-1)
+        while not (value := predicate()):
+            left, before = deadline - time.monotonic(), seen
+            if left <= 0 or (seen := self.wait_past(before, left)) == before:
                 raise TimeoutError(f"the condition is still false after {timeout_seconds:g} s")
+        return value
 
-    def wait_past(self, version: int) -> int:
+    def wait_past(self, version: int, timeout_seconds: float | None = None) -> int:
         """The number of changes, once it is not this one."""
         with self._changed:
-            self._changed.wait_for(lambda: self._version != version)
+            self._changed.wait_for(lambda: self._version != version, timeout_seconds)
             return self._version
-
-    def _changed_since(self, version: int, deadline: float) -> bool:
-        """Whether there was a change in time."""
-        left = deadline - time.monotonic()
-        with self._changed:
-            return left > 0 and self._changed.wait_for(lambda: self._version != version, left)
 
 
 class Platform:
@@ -97,11 +93,11 @@ class Platform:
         self.reply_tokens = ReplyTokens(options.reply_token_seconds, self.clock)
         self.retry_keys = RetryKeys(self.clock)
         self.rate_limits = RateLimits(options.rate_limits, self.clock, to_one=options.pushes_to_one)
-        self.quota = Quota(options.quota, self.clock)
         self.sent = Sent(self.clock)
+        self.quota = Quota(options.quota, self.sent)
         self.coupons: dict[str, dict[str, Any]] = {}
-        self.pages: Recent[str, tuple[float, Sequence[str]]] = Recent(10_000)
-        self.link_tokens: Recent[str, LinkToken] = Recent(10_000)
+        self.pages: Lasting[Sequence[str]] = Lasting(PAGE_SECONDS, self.clock, limit=10_000)
+        self.link_tokens: Lasting[str] = Lasting(LINK_SECONDS, self.clock, limit=10_000)
         self.rules = Rules()
         self.calls = Calls(options.most_calls)
         self.deliveries: deque[Delivery] = deque(maxlen=options.most_deliveries)

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from linesim.model import errors
 from linesim.model.clock import Clock
-from linesim.model.recent import Recent
+from linesim.model.ids import Lasting, Recent
 
 MOST_CHANNEL_TOKENS = 30
 STATELESS_SECONDS = 15 * 60
@@ -162,78 +162,39 @@ class ReplyTokens:
         return known
 
 
-@dataclass
-class LinkToken:
-    """For account linking: LINE takes it once, within ten minutes; `until` is Unix time."""
-
-    user_id: str
-    until: float
-
-
-SECONDS = 24 * 60 * 60
+KEY_SECONDS = 24 * 60 * 60
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Accepted:
-    """`at` is when the first request with the key came, by which LINE counts its 24 hours."""
+@dataclass
+class Keyed:
+    """The first request with a key, and, once it is accepted, its id and the sent messages."""
 
-    request_id: str
-    at: float
-    body: Any
-    sent_messages: Sequence[dict[str, str]]
-
-
-@dataclass(frozen=True)
-class Tried:
-    """The first request with a key that failed in a way after which callers retry."""
-
-    at: float
     endpoint: str
     body: Any
+    request_id: str | None = None
+    sent_messages: Sequence[dict[str, str]] = ()
 
 
 class RetryKeys:
-    """The newest 200,000 accepted keys, and as many tried ones, of all endpoints together. Callers
-    hold the simulator's lock.
+    """The newest 400,000 keys of all endpoints together, each for the 24 hours after its first
+    request. Callers hold the simulator's lock.
 
     A refused call is not recorded, so its key stays valid. A call that ended in a 5xx or without an
     answer binds its key to that request.
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._accepted: Recent[str, Accepted] = Recent(200_000)
-        self._tried: Recent[str, Tried] = Recent(200_000)
+        self._known: Lasting[Keyed] = Lasting(KEY_SECONDS, clock, limit=400_000)
 
-    def find(self, key: str) -> Accepted | None:
-        """The request accepted with this key within 24 hours of the first one; raises LineError if
-        the key is not a UUID.
-        """
+    def find(self, key: str) -> Keyed | None:
+        """Raises LineError if the key is not a UUID."""
         if not UUID.fullmatch(key):
             raise errors.retry_key_malformed()
-        known = self._accepted.get(key.lower())
-        return known if known and self._is_valid(known.at) else None
+        return self._known.get(key.lower())
 
-    def note_failure(self, key: str, endpoint: str, body: Any) -> None:
-        """A call with this key failed in a way after which callers retry."""
-        known = self._tried.get(key.lower())
-        if known is None or not self._is_valid(known.at):
-            self._tried.pop(key.lower(), None)
-            self._tried[key.lower()] = Tried(self._clock.monotonic(), endpoint, body)
-
-    def differs(self, key: str, endpoint: str, body: Any) -> bool:
-        """Whether the key came with another request before, which failed."""
-        known = self._tried.get(key.lower())
-        same = known is None or (known.endpoint, known.body) == (endpoint, body)
-        return known is not None and self._is_valid(known.at) and not same
-
-    def _is_valid(self, since: float) -> bool:
-        """LINE keeps a key for 24 hours after its first request."""
-        return self._clock.monotonic() - since < SECONDS
-
-    def accept(self, key: str, request_id: str, body: Any, sent: Sequence[dict[str, str]]) -> None:
-        tried, now = self._tried.get(key.lower()), self._clock.monotonic()
-        first = tried.at if tried and self._is_valid(tried.at) else now
-        self._accepted.pop(key.lower(), None)
-        self._accepted[key.lower()] = Accepted(request_id, first, body, sent)
+    def note(self, key: str, endpoint: str, body: Any) -> Keyed:
+        """The key belongs to this request unless it came before."""
+        if (known := self._known.get(key.lower())) is None:
+            known = self._known[key.lower()] = Keyed(endpoint, body)
+        return known

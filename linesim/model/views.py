@@ -1,13 +1,30 @@
-"""The simulator's records as JSON, for pages and other processes; `at` is Unix milliseconds."""
+"""The simulator's records as JSON, for pages and other processes; `at` is Unix milliseconds.
 
-from typing import Any
+Also changes on their way to open pages, each page with a bounded queue in the server's event loop.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
 
 from linesim.model.calls import Call
 from linesim.model.clock import Clock
 from linesim.model.deliveries import Delivery
 from linesim.model.world import Bubble, Group, User
 
+MOST_WAITING = 1_000
+
 View = dict[str, Any]
+
+
+class Strict(BaseModel):
+    """JSON from outside, with these fields and no others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def clock_view(clock: Clock) -> View:
@@ -16,8 +33,11 @@ def clock_view(clock: Clock) -> View:
 
 
 def _view(record: object, *names: str) -> View:
-    """Fields of a record, under their names in JSON."""
-    return {_camel(name): getattr(record, name) for name in names}
+    """Fields of a record, under their names in JSON, and when it was."""
+    told = {_camel(name): getattr(record, name) for name in names}
+    if (at := getattr(record, "at", None)) is not None:
+        told["at"] = int(at * 1000)
+    return told
 
 
 def _camel(name: str) -> str:
@@ -35,21 +55,19 @@ def group_view(group: Group) -> View:
 
 
 def bubble_view(bubble: Bubble) -> View:
-    told = _view(
+    return _view(
         bubble,
         *("number", "chat_id", "speaker", "user_id", "message", "message_id", "event_id"),
         *("fate", "status", "error", "via", "unsent", "edited", "read", "quoted"),
     )
-    return {**told, "at": int(bubble.at * 1000)}
 
 
 def delivery_view(delivery: Delivery) -> View:
-    told = _view(
+    return _view(
         delivery,
         *("number", "started", "answered", "milliseconds", "status", "error", "delivered"),
         *("event_ids", "events"),
     )
-    return {**told, "at": int(delivery.at * 1000)}
 
 
 def call_view(call: Call) -> View:
@@ -59,4 +77,69 @@ def call_view(call: Call) -> View:
         *("retry_key", "body", "status", "message", "accepted", "fault", "chat_id", "user_id"),
         *("details", "event_id", "accepted_request_id", "retry_differs", "paid", "token_lapsed"),
     )
-    return {**told, "at": int(call.at * 1000), "unreached": dict(call.unreached)}
+    return {**told, "unreached": dict(call.unreached)}
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that an open page should show; `data` is JSON."""
+
+    kind: Literal["bubble", "people", "loading", "clock", "menu"]
+    data: View
+
+
+class Subscriber:
+    """One open page. Its stream ends on request, and if the page falls far behind: it then
+    reconnects.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Change | None] = asyncio.Queue(MOST_WAITING)
+
+    def put(self, change: Change | None) -> None:
+        """From any thread; None ends the stream."""
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed: there is no reader
+            self._loop.call_soon_threadsafe(self._put, change)
+
+    def _put(self, change: Change | None) -> None:
+        if change is None or self._queue.full():
+            while not self._queue.empty():
+                self._queue.get_nowait()
+            change = None
+        self._queue.put_nowait(change)
+
+    async def changes(self) -> AsyncIterator[Change]:
+        while (change := await self._queue.get()) is not None:
+            yield change
+
+
+class Stream:
+    """All open pages. Callers hold the simulator's lock."""
+
+    def __init__(self) -> None:
+        self._subscribers: set[Subscriber] = set()
+        self._closed = False
+
+    def subscribe(self) -> Subscriber:
+        subscriber = Subscriber()
+        self._subscribers.add(subscriber)
+        if self._closed:
+            subscriber.put(None)
+        return subscriber
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.discard(subscriber)
+
+    def publish(self, change: Change) -> None:
+        for subscriber in self._subscribers:
+            subscriber.put(change)
+
+    @property
+    def watched(self) -> bool:
+        return bool(self._subscribers)
+
+    def close(self) -> None:
+        self._closed = True
+        for subscriber in self._subscribers:
+            subscriber.put(None)

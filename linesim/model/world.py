@@ -5,14 +5,14 @@ Callers hold the simulator's lock.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from linesim.model import ids
 from linesim.model.clock import Clock
 from linesim.model.errors import UnknownChat
-from linesim.model.recent import Recent
+from linesim.model.ids import Recent
 
 WROTE_LATELY_SECONDS = 7 * 24 * 60 * 60
 
@@ -93,16 +93,14 @@ class World:
         return group
 
     def user(self, user_id: str) -> User:
-        try:
-            return self.users[user_id]
-        except KeyError:
-            raise UnknownChat(f"no user {user_id}") from None
+        if user_id not in self.users:
+            raise UnknownChat(f"no user {user_id}")
+        return self.users[user_id]
 
     def group(self, chat_id: str) -> Group:
-        try:
-            return self.groups[chat_id]
-        except KeyError:
-            raise UnknownChat(f"no group or room {chat_id}") from None
+        if chat_id not in self.groups:
+            raise UnknownChat(f"no group or room {chat_id}")
+        return self.groups[chat_id]
 
     def friends(self) -> list[str]:
         """The ids of all users whom broadcasts reach: LINE's target reach."""
@@ -148,7 +146,7 @@ class Bubble:
     `message` is LINE's message object; a notice's has the event's `type`. `fate` is that of a
     user's webhook, with `status` or `error` for its end; after an edit all three are the edit's.
     `via` is the endpoint of the bot's messages. `read`: whether the bot has read a user's message,
-    at once or by `read_token`. `quote_token` is for quoting it; `quoted` is the message that the
+    at once or by its token. `quote_token` is for quoting it; `quoted` is the message that the
     bot quotes. `ahead`: by how much the clock was moved then. `event` is the webhook's.
     """
 
@@ -169,7 +167,6 @@ class Bubble:
     request_id: str | None = None
     unsent: bool = False
     read: bool = False
-    read_token: str | None = None
     edited: bool = False
     ahead: float = 0.0
     event: dict[str, Any] | None = field(default=None, repr=False)
@@ -198,8 +195,8 @@ class Chats:
 
     def _append(self, bubble: Bubble) -> None:
         self._chats[bubble.chat_id].append(bubble)
-        if bubble.read_token:
-            self._read_tokens[bubble.read_token] = bubble
+        if token := (bubble.event or {}).get("message", {}).get("markAsReadToken"):
+            self._read_tokens[token] = bubble
 
     def of_read_token(self, token: str) -> Bubble | None:
         return self._read_tokens.get(token)
@@ -228,24 +225,22 @@ class Chats:
 
     def of_event(self, chat_id: str, event_id: str) -> Bubble | None:
         """Searches from the newest back, since the bubble was added a moment ago."""
-        bubbles = reversed(self._chats.get(chat_id, ()))
-        return next(
-            (each for each in bubbles if each.event_id == event_id and each.speaker != "bot"), None
-        )
+        return self._newest(chat_id, lambda one: one.event_id == event_id and one.speaker != "bot")
 
     def of_message(self, chat_id: str, message_id: str) -> Bubble | None:
-        bubbles = reversed(self._chats.get(chat_id, ()))
-        return next((each for each in bubbles if each.message_id == message_id), None)
+        return self._newest(chat_id, lambda one: one.message_id == message_id)
+
+    def _newest(self, chat_id: str, is_it: Callable[[Bubble], bool]) -> Bubble | None:
+        return next(filter(is_it, reversed(self._chats.get(chat_id, ()))), None)
 
     def quoted_id(self, chat_id: str, quote_token: str | None) -> str | None:
         """The message of this chat that a quote token stands for."""
-        found = (each for each in self._chats.get(chat_id, ()) if each.quote_token == quote_token)
-        return next((each.message_id for each in found), None) if quote_token else None
+        if quote_token is None:
+            return None
+        found = self._newest(chat_id, lambda one: one.quote_token == quote_token)
+        return found.message_id if found else None
 
     def last(self) -> list[Bubble]:
         """The newest shown bubble of each chat."""
-        shown = (
-            next((one for one in reversed(bubbles) if one.speaker != "hidden"), None)
-            for bubbles in self._chats.values()
-        )
+        shown = (self._newest(one, lambda each: each.speaker != "hidden") for one in self._chats)
         return [bubble for bubble in shown if bubble]

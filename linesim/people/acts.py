@@ -5,19 +5,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from linesim.model.deliveries import Event
 from linesim.model.errors import NotPossible
 from linesim.model.events import standby
 from linesim.model.media import SAMPLES, Medium
+from linesim.model.views import Strict
 from linesim.people.drafts import Drafts
-
-
-class Strict(BaseModel):
-    """JSON with these fields and no others."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class Act(Strict):

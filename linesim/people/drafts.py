@@ -11,7 +11,7 @@ from typing import Any, Literal
 from linesim.model import events
 from linesim.model.deliveries import Event
 from linesim.model.errors import NotPossible, UnknownChat
-from linesim.model.media import Kind, Medium, sample
+from linesim.model.media import Content, Kind, Medium, sample
 from linesim.model.platform import Platform
 from linesim.model.world import Bubble, Group, User
 
@@ -82,13 +82,9 @@ class Drafts:
             fields["duration"] = duration_ms
         with self._platform.watch.changing():
             event = self._message(kind, user, chat, **fields)
-            self._platform.contents.keep(
-                event["message"]["id"],
-                kind,
-                kept,
-                preparing_seconds=preparing_seconds,
-                fails=fails,
-            )
+            ready_at = self._platform.clock.monotonic() + preparing_seconds
+            content = Content(kind, kept, ready_at, fails)
+            self._platform.contents.keep(event["message"]["id"], content)
             return event
 
     def unsend(self, message: str, user: Who, *, chat: Where = None) -> Event:
@@ -180,13 +176,13 @@ class Drafts:
         Linking fails for a user to whom the token was not issued; the event then names no user.
         """
         with self._platform.watch.changing():
-            author, now = self._user(user), self._platform.clock.time()
-            known = self._platform.link_tokens.pop(token, None)
-            if known is None or now >= known.until:
+            author = self._user(user)
+            owner = self._platform.link_tokens.pop(token)
+            if owner is None:
                 raise NotPossible("the link token is used, expired or unknown")
             if not 10 <= len(nonce) <= 255:
                 raise NotPossible("a nonce has 10 to 255 characters")
-            is_right = known.user_id == author.user_id
+            is_right = owner == author.user_id
             link = {"result": "ok" if is_right else "failed", "nonce": nonce}
             if is_right:
                 return self._noticed("accountLink", user, None, link=link)
@@ -214,36 +210,36 @@ class Drafts:
             return self._noted(self._event("unfollow", author, None), author.user_id)
 
     def join(self, chat: Group | str) -> Event:
-        return self._presence("join", chat, present=True)
+        return self._presence("join", chat)
 
     def leave(self, chat: Group | str) -> Event:
-        return self._presence("leave", chat, present=False)
+        return self._presence("leave", chat)
 
-    def _presence(
-        self, kind: Literal["join", "leave"], group: Group | str, *, present: bool
-    ) -> Event:
+    def _presence(self, kind: str, group: Group | str) -> Event:
         with self._platform.watch.changing():
             place = self._group(group)
-            place.present = present
+            place.present = kind == "join"
             self._platform.show_people()
             return self._noted(self._event(kind, None, place), None)
 
     def member_joined(self, group: Group | str, *users: Who) -> Event:
-        with self._platform.watch.changing():
-            place, people = self._present_group(group), [self._user(user) for user in users]
-            place.members += [each.user_id for each in people if each.user_id not in place.members]
-            self._platform.show_people()
-            event = self._event("memberJoined", None, place, joined=events.members(people))
-            return self._noted(event, people[0].user_id if people else None)
+        return self._members("memberJoined", group, users)
 
     def member_left(self, group: Group | str, *users: Who) -> Event:
+        return self._members("memberLeft", group, users)
+
+    def _members(self, kind: str, group: Group | str, users: Sequence[Who]) -> Event:
         with self._platform.watch.changing():
             place, people = self._present_group(group), [self._user(user) for user in users]
-            gone = {each.user_id for each in people}
-            place.members = [user_id for user_id in place.members if user_id not in gone]
+            moved = [each.user_id for each in people]
+            if kind == "memberJoined":
+                place.members = list(dict.fromkeys([*place.members, *moved]))
+            else:
+                place.members = [user_id for user_id in place.members if user_id not in moved]
             self._platform.show_people()
-            event = self._event("memberLeft", None, place, left=events.members(people))
-            return self._noted(event, people[0].user_id if people else None)
+            details = {kind.removeprefix("member").lower(): events.members(people)}
+            event = self._event(kind, None, place, **details)
+            return self._noted(event, moved[0] if moved else None)
 
     def _message(self, kind: str, user: Who, chat: Where, **fields: Any) -> Event:
         with self._platform.watch.changing():
@@ -281,7 +277,6 @@ class Drafts:
             message=message or _notice(event),
             user_id=user_id,
             message_id=message.get("id") if message else None,
-            read_token=event.get("message", {}).get("markAsReadToken"),
             quote_token=event.get("message", {}).get("quoteToken"),
             event_id=event["webhookEventId"],
             fate="sending",

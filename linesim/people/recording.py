@@ -14,10 +14,10 @@ from datetime import datetime, timezone
 from textwrap import indent
 from typing import Any
 
-from linesim.model.endpoints import JAPAN
 from linesim.model.errors import NotPossible
 from linesim.model.media import SAMPLES
 from linesim.model.platform import Platform
+from linesim.model.sent import JAPAN
 from linesim.model.world import Bubble
 
 # No time passes in the test before an answer within this time, or before an action within that.

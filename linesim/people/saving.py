@@ -21,8 +21,8 @@ from linesim.model.errors import StateError
 from linesim.model.media import Content
 from linesim.model.menus import Menu
 from linesim.model.platform import Platform
-from linesim.model.stream import Change
 from linesim.model.tokens import ChannelToken
+from linesim.model.views import Change
 from linesim.model.world import Bubble, Group, User
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,6 @@ KEPT: Mapping[str, tuple[str, Any]] = {
     "botUserId": ("bot_user_id", str),
     "ahead": ("clock.ahead", Annotated[float, Field(ge=0, le=MOST_AHEAD_SECONDS)]),
     "nextMessageId": ("message_ids.free", int),
-    "month": ("quota.month", tuple[int, int]),
-    "monthsPeople": ("quota.people", int),
     "users": ("world.users", dict[str, User]),
     "groups": ("world.groups", dict[str, Group]),
     "chats": ("chats.kept", dict[str, list[Bubble]]),

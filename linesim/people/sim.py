@@ -1,48 +1,39 @@
-"""The simulator's interface: users' actions, faults, its clock, and, by linesim.people.records, its
-records.
+"""The simulator's interface: users' actions, faults, its clock, and its records.
 
 Some actions of users are methods: each is sent to the bot server at once, from the calling thread,
 and returns the Delivery. `deliver` sends the drafts of all others.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from linesim.model import events, ids
+from linesim.model.calls import Call
 from linesim.model.deliveries import Delivery, Event
 from linesim.model.faults import Close, Late, Rule, Status
 from linesim.model.options import Options
 from linesim.model.platform import Platform
-from linesim.model.world import Group, GroupKind, User
+from linesim.model.world import Bubble, Group, GroupKind, User
 from linesim.people.drafts import Drafts, Where, Who
-from linesim.people.records import Records
 from linesim.people.stops import Stops
 from linesim.people.webhooks import Unruly, Webhooks
 
+T = TypeVar("T")
 
-class Sim(Records):
+
+class Sim:
     """Safe to use from any number of threads. `drafts` makes events without sending them, for
     `deliver`.
     """
 
     def __init__(self, options: Options) -> None:
-        super().__init__(Platform(options))
+        self.platform = Platform(options)
         self.drafts = Drafts(self.platform)
         self.url = ""
+        self.secret, self.token = options.secret, options.token
+        self.channel_id = options.channel_id
         self.stops = Stops(self.platform)
         self._webhooks = Webhooks(self.platform)
-
-    @property
-    def secret(self) -> str:
-        return self.platform.options.secret
-
-    @property
-    def channel_id(self) -> str:
-        return self.platform.options.channel_id
-
-    @property
-    def token(self) -> str:
-        return self.platform.options.token
 
     @property
     def bot_user_id(self) -> str:
@@ -207,7 +198,7 @@ class Sim(Records):
     def spend_quota(self, people: int) -> None:
         """LINE's console has sent a message to that many users, which the consumption shows."""
         with self.platform.watch.changing():
-            self.platform.quota.count(people)
+            self.platform.sent.count("console", people, ())
 
     def add_key(self, key: dict[str, str]) -> str:
         """Registers the `n` and `e` (JWK) of a key for assertions; returns its kid."""
@@ -215,6 +206,56 @@ class Sim(Records):
             kid = ids.request_id()
             self.platform.channel_tokens.keys[kid] = key
             return kid
+
+    # Its records.
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every call of the API so far, in order of arrival."""
+        return self.platform.read(lambda platform: platform.calls.since())
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        return self.platform.read(lambda platform: list(platform.deliveries))
+
+    def calls_to(self, endpoint: str) -> list[Call]:
+        return [call for call in self.calls if call.endpoint == endpoint]
+
+    def replies_to(self, event_id: str) -> list[Call]:
+        """The accepted replies that used this event's token."""
+        return [
+            call for call in self.calls_to("reply") if call.accepted and call.event_id == event_id
+        ]
+
+    def closest_starts(self, after: int = 0) -> float | None:
+        """Seconds between the two calls to one host of LINE's that arrived closest together.
+
+        Counted are the calls after the one of that number; None with fewer than two.
+        """
+        return self.platform.read(lambda platform: platform.calls.closest_starts(after))
+
+    def chat(self, chat: User | Group | str) -> list[Bubble]:
+        """The transcript of a 1:1 chat (by its user), group or room, in order."""
+        if not isinstance(chat, str):
+            chat = chat.user_id if isinstance(chat, User) else chat.chat_id
+        return self.platform.read(lambda platform: platform.chats.of(chat))
+
+    def answers(self, chat: User | Group | str) -> list[Bubble]:
+        """The bot's messages in this chat, in order."""
+        return [bubble for bubble in self.chat(chat) if bubble.speaker == "bot"]
+
+    def sees_loading(self, user: User | str) -> bool:
+        """Whether a user's 1:1 chat shows the loading animation."""
+        user_id = user if isinstance(user, str) else user.user_id
+        return self.platform.read(
+            lambda platform: platform.world.user(user_id).sees_loading(platform.clock.time())
+        )
+
+    def wait_for(self, predicate: Callable[[], T], timeout: float = 10.0) -> T:
+        """The predicate's first true value, checked after every change; TimeoutError after
+        `timeout` seconds.
+        """
+        return self.platform.watch.wait_for(predicate, timeout)
 
     # Time.
 

@@ -5,10 +5,10 @@ each timer fires at its own time, in order. Without reports the clock moves at o
 """
 
 import time
-from dataclasses import dataclass
 from threading import Lock
 
 from linesim.model.platform import Platform
+from linesim.model.views import Strict
 
 # At each stop; from the first one on that is not done in time, the stops wait for the timers only.
 DONE_SECONDS = 10.0
@@ -17,13 +17,12 @@ REPORT_SECONDS = 5.0
 MARGIN_SECONDS = 0.001
 
 
-@dataclass(frozen=True)
-class Due:
+class Due(Strict):
     """A report: `ahead` is how far ahead the clock was, `at` the Unix time of the next timer."""
 
     ahead: float
-    at: float | None
-    is_done: bool
+    at: float | None = None
+    done: bool
 
 
 class Stops:
@@ -52,7 +51,7 @@ class Stops:
             self.goal = end = clock.ahead + seconds
             try:
                 while self.is_followed and (due := self._when_fired(patience)):
-                    patience = patience if due.is_done else 0.0
+                    patience = patience if due.done else 0.0
                     left = end - clock.ahead
                     if due.at is None or (until := due.at - clock.time()) >= left:
                         break
@@ -79,7 +78,7 @@ class Stops:
             if due is None or due.ahead != clock.ahead:
                 return None
             has_fired = due.at is None or due.at > clock.time()
-            return due if has_fired and (due.is_done or time.monotonic() >= until) else None
+            return due if has_fired and (due.done or time.monotonic() >= until) else None
 
         try:
             return self._platform.watch.wait_for(look, patience + REPORT_SECONDS)

@@ -10,11 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Condition, Event, Lock, Thread, current_thread
+from typing import Annotated
+
+from pydantic import Field
 
 from linesim.model import events
 from linesim.model.deliveries import Delivery, WebhookSender, encode
 from linesim.model.deliveries import Event as Webhook
 from linesim.model.platform import Platform
+from linesim.model.views import Strict
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +34,10 @@ class Fate:
     late_seconds: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unruly:
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class Unruly(Strict):
     """Probabilities, drawn for each webhook from one generator with this seed.
 
     `redeliver`: it comes again as LINE's redelivery, whatever the bot server answered. `double`:
@@ -40,16 +46,11 @@ class Unruly:
     invalid probability.
     """
 
-    redeliver: float = 0.0
-    double: float = 0.0
-    shuffle: float = 0.0
-    delay: tuple[float, float] = (0.0, 0.0)
+    redeliver: Probability = 0.0
+    double: Probability = 0.0
+    shuffle: Probability = 0.0
+    delay: tuple[Probability, Annotated[float, Field(ge=0, le=60)]] = (0.0, 0.0)
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        for each in (self.redeliver, self.double, self.shuffle, self.delay[0]):
-            if not 0 <= each <= 1:
-                raise ValueError(f"a probability is between 0 and 1, not {each}")
 
     def draw(self, chosen: random.Random) -> Fate:
         """All draws are made each time, so that one probability does not shift the others'."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from linesim.http.process import serve
+from linesim import serve
 
 logging.basicConfig(level=logging.INFO)
 sys.exit(
