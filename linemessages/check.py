@@ -19,7 +19,6 @@ from linemessages.limits import COUNTS, FLEX_VALUES, REQUIRED, VALUES
 from linemessages.rules import RULES
 
 MOST_MESSAGES = 5
-WITHOUT_MENTIONS = {"MulticastRequest", "NarrowcastRequest", "BroadcastRequest"}
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,11 @@ def check_messages(messages: Any, *, mentions: bool = True) -> Found:
     return found
 
 
-def check_request(name: str, body: Any) -> Found:
+def check_request(name: str, body: Any, *, mentions: bool = True) -> Found:
     """Return what LINE would refuse in the JSON of a request, in order.
 
     `name` is that of its schema in LINE's OpenAPI, such as `PushMessageRequest`; raises KeyError
-    for one that is not there.
+    for one that is not there. `mentions` as in `check_messages`.
     """
     found: Found = []
     try:
@@ -87,7 +86,7 @@ def check_request(name: str, body: Any) -> Found:
         found.append(Finding("Is nested too deeply"))
     if name == "RichMenuRequest":
         _as_of_a_menu(found)
-    if name in WITHOUT_MENTIONS and isinstance(body, dict):
+    if not mentions and isinstance(body, dict):
         _no_mentions(body.get("messages"), found)
     return found
 

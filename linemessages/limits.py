@@ -192,7 +192,7 @@ VALUES: Mapping[str, Check] = {
     "URIAction.uri": url(1_000, ()),
     "AltUri.desktop": url(1_000, ()),
     "UserMentionTarget.userId": text(MOST),
-    "ShowLoadingAnimationRequest.loadingSeconds": number(5, 60, step=5),
+    "ShowLoadingAnimationRequest.loadingSeconds": number(5, 60, by_five=True),
     "PushMessageRequest.customAggregationUnits": UNITS,
     "MulticastRequest.customAggregationUnits": UNITS,
     "CouponCreateRequest.imageUrl": url(),

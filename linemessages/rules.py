@@ -19,6 +19,8 @@ Object = dict[str, Any]
 
 KILOBYTE = 1_024
 MOST_ANIMATED = 10
+# linesim's own: what it keeps is read again by a parser with a limit.
+MOST_NESTED = 50
 MOST_TEXT_BESIDE_IMAGE = 60
 MOST_SUBSTITUTIONS = 100
 MOST_OF_A_KIND = 20
@@ -96,6 +98,9 @@ def _bubble(bubble: Object, found: Found) -> None:
     if not any(bubble.get(block) for block in BLOCKS):
         found.append(Finding("At least one block must be specified"))
     _fits(bubble, 30, found)
+    alt = (bubble.get("hero") or {}).get("altContent")
+    if any(map(_is_deep, (alt or {}, *(bubble.get(block) or {} for block in BLOCKS)))):
+        found.append(Finding("Is nested too deeply"))
     hero = (bubble.get("hero") or {}).get("type")
     if hero in COMPONENTS and hero not in HEROES:
         told = f"Must be one of the following values: [{', '.join(HEROES)}]"
@@ -110,6 +115,10 @@ def _bubble(bubble: Object, found: Found) -> None:
         if contents and contents[0].get("position") == "absolute":
             told = "The first component of a block can't be absolute"
             found.append(Finding(told, f"{block}.contents[0].position"))
+
+
+def _is_deep(box: Object, left: int = MOST_NESTED) -> bool:
+    return left == 0 or any(_is_deep(one, left - 1) for one in box.get("contents") or ())
 
 
 def _bubbles(carousel: Object, found: Found) -> None:
@@ -231,10 +240,11 @@ def _menu_size(size: Object, found: Found) -> None:
 
 def _batch(request: Object, found: Found) -> None:
     kinds = {one["type"] for one in request["operations"]}
+    menus = (one.get("from") for one in request["operations"])
     if "unlinkAll" in kinds and len(kinds) > 1:
         told = "'unlinkAll' type can't be combined with other type"
         found.append(Finding(told, "operations[].type"))
-    counts = Counter(one["from"] for one in request["operations"] if "from" in one)
+    counts = Counter(one for one in menus if isinstance(one, str))
     for menu_id in (one for one, count in counts.items() if count > 1):
         told = f"from richmenu ({menu_id}) is duplicated"
         found.append(Finding(told, "operations[].from"))

@@ -61,8 +61,8 @@ def url(most: int = 2_000, schemes: Collection[str] = ("https",)) -> Check:
     return check
 
 
-def number(least: float, most: float, *, whole: bool = False, step: int = 1) -> Check:
-    """A number in these bounds; with a step a multiple of it."""
+def number(least: float, most: float, *, whole: bool = False, by_five: bool = False) -> Check:
+    """A number in these bounds."""
     told = (
         f"Must be between {least:.10g} and {most:.10g}"
         if most < MOST
@@ -76,8 +76,8 @@ def number(least: float, most: float, *, whole: bool = False, step: int = 1) -> 
             found.append(Finding(told))
         elif whole and value != int(value):
             found.append(Finding("Must be an integer"))
-        elif step > 1 and value % step:
-            found.append(Finding(f"Must be a multiple of {step}"))
+        if by_five and isinstance(value, int | float) and value % 5:
+            found.append(Finding("must be a multiple of five"))
 
     return check
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
@@ -38,6 +38,7 @@ from linesim.people.webhooks import Probability, Unruly
 MOST_UPLOAD_BYTES = 20 * 1024 * 1024
 MOST_UPLOADS = 20
 MOST_ROWS = 10_000
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Which browsers send across sites without asking.
 SIMPLE_TYPES = ("", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
 
@@ -129,7 +130,7 @@ def control_routes(sim: Sim, stopping: Stopping) -> APIRouter:
         ("POST", "/unruly", control.unruly),
         ("GET", "/verdict", control.verdict),
     )
-    router = APIRouter(prefix="/sim")
+    router = APIRouter(prefix="/sim", dependencies=[Depends(control.own_pages_only)])
     for method, path, answer in routes:
         router.add_api_route(path, answer, methods=[method])
     router.add_api_route("/stream", control.stream, response_class=EventSourceResponse)
@@ -141,6 +142,13 @@ class Control:
         self._sim = sim
         self._stopping = stopping
         self._uploads: Recent[str, Medium] = Recent(MOST_UPLOADS)  # event loop only
+
+    async def own_pages_only(self, request: Request) -> None:
+        """Refuses pages of other sites, also those whose name leads to this machine."""
+        host, own = request.url.hostname, self._sim.platform.options.host
+        is_own = own not in LOOPBACK or host in LOOPBACK
+        if not is_own or request.headers.get("sec-fetch-site") == "cross-site":
+            raise HTTPException(403, "not for pages of other sites")
 
     async def state(self) -> View:
         platform = self._sim.platform
@@ -245,7 +253,7 @@ class Control:
             menu = self._sim.platform.menus.menus.get(rich_menu_id)
         if menu is None or menu.image is None:
             raise UnknownChat(f"no image of a rich menu {rich_menu_id}")
-        headers = {"x-content-type-options": "nosniff"}
+        headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
         return Response(menu.image.data, headers=headers, media_type=menu.image.media_type)
 
     async def recorded(self, chat_id: str) -> Response:
@@ -350,6 +358,12 @@ async def refused(request: Request, error: Exception) -> Response:
     is_stopping = isinstance(error, Stopped)
     words = "the simulator is stopping" if is_stopping else str(error.args[0])
     return JSONResponse({"error": words}, status)
+
+
+async def not_valid(request: Request, error: Any) -> Response:
+    """Without the values themselves: not each can be written as JSON."""
+    told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+    return JSONResponse({"error": ascii("; ".join(told))[1:-1]}, 422)
 
 
 STATUSES: dict[type[Exception], int] = {

@@ -45,7 +45,7 @@ def coupons(platform: Platform, call: Call) -> Answer:
     """The newest first."""
     limit, status = call.query.get("limit", "0"), call.query.get("status")
     wanted = status.split(",") if status else STATUSES
-    if limit.isdecimal() and int(limit) > MOST_LISTED:
+    if limit.isdecimal() and (len(limit) > 9 or int(limit) > MOST_LISTED):
         raise _refused(f"Must be less than or equal to {MOST_LISTED}", "limit")
     if not {*wanted} <= {*STATUSES}:
         told = f"Must be one of the following values: [{','.join(STATUSES)}]"

@@ -9,12 +9,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
-from linemessages import check_request
+from linemessages import Finding, check_request
 from linesim.http import (
     chats,
     coupons,
@@ -34,7 +35,6 @@ from linesim.model.endpoints import BY_NAME, ENDPOINTS, Endpoint
 from linesim.model.errors import LineError
 from linesim.model.faults import Cut, Drip, Fault, Late, Status
 from linesim.model.media import Medium
-from linesim.model.platform import Platform
 from linesim.people.sim import Sim
 
 log = logging.getLogger(__name__)
@@ -46,14 +46,14 @@ METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]
 Act = Callable[..., Answer | Errand]
 
 
-def _not_here(refused: Callable[[], LineError]) -> Act:
-    def act(platform: Platform, call: Call, **ids: str) -> Answer:
-        log.warning("linesim does not have this operation: %s %s", call.method, call.path)
-        raise refused()
-
-    return act
-
-
+UNKNOWN = Endpoint("unknown", "*", "/{rest:path}")
+UNKNOWN_UNDER = ("/v2", "/oauth2", "/bot")
+# A bot without a membership plan, and without LINE's notification messages.
+NOT_HERE: dict[str, Callable[[], LineError]] = {
+    UNKNOWN.name: errors.not_found,
+    **dict.fromkeys(("membership", "memberships", "membership_users"), errors.not_found),
+    **dict.fromkeys(("pnp_push", "sent_pnp"), errors.no_access),
+}
 ACTS: dict[str, Act] = {
     **{
         name: act
@@ -69,13 +69,7 @@ ACTS: dict[str, Act] = {
     "revoke_token_by_jwt": oauth.revoke_by_jwt,
     "token_key_ids": oauth.key_ids,
     "issue_stateless_token": oauth.issue_stateless,
-    # A bot without a membership plan, and without LINE's notification messages.
-    **dict.fromkeys(("membership", "memberships", "membership_users"), _not_here(errors.not_found)),
-    **dict.fromkeys(("pnp_push", "sent_pnp"), _not_here(errors.no_access)),
 }
-
-UNKNOWN = Endpoint("unknown", "*", "/{rest:path}")
-UNKNOWN_UNDER = ("/v2", "/oauth2", "/bot")
 
 
 def line_routes(sim: Sim, stopping: Stopping) -> APIRouter:
@@ -133,7 +127,7 @@ class LineApi:
                 self._platform.calls.note_body(call, len(raw or b""))
         elif raw:
             with self._platform.watch.changing(), contextlib.suppress(ValueError, RecursionError):
-                call.body = json.loads(raw)
+                call.body = _parsed(raw)
                 self._platform.calls.note_body(call, len(raw))
                 sending.note_address(self._platform, call)
 
@@ -194,8 +188,8 @@ class LineApi:
     def _act(
         self, endpoint: Endpoint, call: Call, request: Request, raw: bytes | None
     ) -> Answer | Errand:
-        if endpoint is UNKNOWN:
-            raise errors.not_found()
+        if refused := NOT_HERE.get(endpoint.name):
+            raise refused()
         if call.retry_key is not None and not endpoint.takes_key:
             raise errors.retry_key_not_supported()
         types = endpoint.media_types or (JSON if endpoint.schema else ())
@@ -204,12 +198,14 @@ class LineApi:
         sending.check_key(self._platform, call)
         # What linemessages does not know is refused, too: LINE may take it, and nobody could say
         # what for.
-        schema = endpoint.schema
-        if schema and call.body is not None and (found := check_request(schema, call.body)):
-            raise errors.invalid_body(*found)
+        if endpoint.schema and call.body is not None:
+            is_to_one = call.chat_id in self._platform.world.users
+            mentions = not is_to_one and not endpoint.name.endswith("cast")
+            if found := check_request(endpoint.schema, call.body, mentions=mentions):
+                raise errors.invalid_body(*found)
         given = dict(request.path_params)
         if endpoint.media_types and not endpoint.takes_form:
-            given["image"] = Medium(raw or b"", request.headers["content-type"], "")
+            given["image"] = Medium(raw or b"", _media_type(request), "")
         answer = ACTS[endpoint.name](self._platform, call, **given)
         call.accepted, call.accepted_at = True, time.monotonic()
         return answer
@@ -234,14 +230,18 @@ class LineApi:
 def _log(call: Call, answer: Answer | None) -> None:
     """One line a call, without texts, tokens, or the query of its URL."""
     status = answer.status if answer else "closed"
-    if call.endpoint == UNKNOWN.name:
-        log.warning("linesim does not have %s %s status=%s", call.method, call.path, status)
+    path = call.path.encode("unicode_escape").decode()
+    if call.endpoint in NOT_HERE:
+        log.warning("linesim does not have %s %s status=%s", call.method, path, status)
     elif log.isEnabledFor(logging.INFO):
-        line = f"{call.endpoint} {call.method} {call.path} status={status}"
-        line += f" chat={call.chat_id or call.user_id or '-'}"
+        chat_id = call.chat_id or call.user_id or "-"
+        chat_id = chat_id if ids.CHAT_ID.fullmatch(chat_id) else "-"
+        line = f"{call.endpoint} {call.method} {path} status={status} chat={chat_id}"
         if answer and answer.status >= 400:
-            paths = ",".join(one.get("property", "-") for one in answer.details)
-            line += f' message="{answer.message}"{paths and f" properties={paths}"}'
+            paths = ",".join(
+                Finding("", one.get("property", "-")).place() for one in answer.details
+            )
+            line += f" message={json.dumps(answer.message)}{paths and f' properties={paths}'}"
         log.info("%s", line)
 
 
@@ -257,13 +257,24 @@ async def _read(request: Request) -> bytes | None:
 
 
 def _check_body(types: Sequence[str], call: Call, request: Request, raw: bytes | None) -> None:
-    content_type = request.headers.get("content-type", "")
     if raw is None:
         raise errors.too_large()
-    if content_type.partition(";")[0].strip().lower() not in types:
-        raise errors.media_type_not_supported(content_type)
+    if _media_type(request) not in types:
+        raise errors.media_type_not_supported(request.headers.get("content-type", ""))
     if types == JSON and not isinstance(call.body, dict):
         raise _not_json(raw)
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _parsed(raw: bytes) -> Any:
+    """Raises ValueError also for half of a surrogate pair, which no answer or file could hold."""
+    body = json.loads(raw.decode())
+    if b"\\u" in raw:
+        json.dumps(body, ensure_ascii=False).encode()
+    return body
 
 
 def _not_json(raw: bytes) -> LineError:
@@ -271,9 +282,9 @@ def _not_json(raw: bytes) -> LineError:
     start.
     """
     try:
-        json.loads(raw)
+        _parsed(raw)
     except json.JSONDecodeError as error:
         return errors.not_json(error.lineno, error.colno)
-    except (UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return errors.not_json("-", "-")
     return errors.not_json(1, 1)

@@ -5,6 +5,7 @@ Also the loading animation, which answers 202 and lasts until the bot's next mes
 the simulator's lock.
 """
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -87,16 +88,16 @@ def page(
     a call without one. A continuation token is valid for 24 hours.
     """
     limit = call.query.get("limit", str(usual or most))
-    if not limit.isdecimal() or not 1 <= int(limit) <= most:
+    if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= most:
         raise errors.invalid_parameter("limit")
     if start := call.query.get("start"):
-        found = platform.pages.get(start) or ()
-        if not found:
+        path, found = platform.pages.get(start) or ("", ())
+        if path != call.path:
             raise LineError(400, "Invalid start param")
     if not (left := found[int(limit) :]):
         return found, {}
     token = ids.page_token()
-    platform.pages[token] = left
+    platform.pages[token] = call.path, left
     return found[: int(limit)], {"next": token}
 
 
@@ -104,6 +105,8 @@ def in_chat(platform: Platform, call: Call, *, group_id: str = "", room_id: str 
     """Return the group or the room of this id, if the bot is in it."""
     chat_id, kind = group_id or room_id, "group" if group_id else "room"
     call.chat_id = chat_id
+    if not ids.CHAT_ID.fullmatch(chat_id):
+        raise errors.invalid_parameter(f"{kind}Id")
     group = platform.world.groups.get(chat_id)
     if group is None or group.kind != kind or not group.present:
         raise errors.not_found()
@@ -147,7 +150,7 @@ def preview(platform: Platform, call: Call, message_id: str) -> Answer:
     if found.kind == "image":
         return _medium(found)
     if found.kind != "video":
-        raise errors.not_found()
+        raise LineError(400, "The content can not be previewed")
     if not platform.contents.ready(found):
         return Answer(202, b"")
     still = sample("image")
@@ -157,7 +160,8 @@ def preview(platform: Platform, call: Call, message_id: str) -> Answer:
 def transcoding(platform: Platform, call: Call, message_id: str) -> Answer:
     found = platform.contents.find(message_id)
     if found.kind not in ("video", "audio"):
-        raise errors.not_found()
+        told = "Transcoding status doesn't support this type of content"
+        raise LineError(400, told)
     if not platform.contents.ready(found):
         return json_answer({"status": "processing"})
     return json_answer({"status": "failed" if found.fails else "succeeded"})
@@ -168,11 +172,17 @@ def _medium(found: Content) -> Answer:
 
 
 def loading(platform: Platform, call: Call) -> Answer:
-    """In one-to-one chats with friends only; a group's id, or a stranger's, is refused."""
-    chat_id, seconds = call.body["chatId"], call.body.get("loadingSeconds", 20)
+    """Shown in one-to-one chats with friends only; LINE tells nothing of others."""
+    chat_id, seconds = call.body["chatId"], call.body.get("loadingSeconds") or 20
+    if not ids.CHAT_ID.fullmatch(chat_id) or not chat_id.startswith("U"):
+        told = (
+            "Only user id is acceptable, please confirm if there are any group/room ids or "
+            "illegal ids."
+        )
+        raise errors.invalid_body(Finding(told, "chatId"))
     user = platform.world.users.get(chat_id)
     if user is None or not user.takes_multicasts:
-        raise errors.invalid_body(Finding("Must be the ID of a user who is a friend", "chatId"))
+        return json_answer({}, status=202)
     user.loading_until = platform.clock.time() + seconds
     platform.stream.publish(Change("loading", {"chatId": chat_id, "seconds": seconds}))
     return json_answer({}, status=202)

@@ -22,9 +22,10 @@ from typing import Any
 
 import uvicorn
 from fastapi import APIRouter, FastAPI, Response
+from fastapi.exceptions import RequestValidationError
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from linesim.http.control import REFUSALS, control_routes, refused
+from linesim.http.control import REFUSALS, control_routes, not_valid, refused
 from linesim.http.line_api import line_routes
 from linesim.http.stopping import Stopping
 from linesim.model.errors import StateError
@@ -93,6 +94,7 @@ def create_app(sim: Sim, stopping: Stopping) -> FastAPI:
     app.include_router(line_routes(sim, stopping))
     app.include_router(control_routes(sim, stopping))
     app.include_router(page_routes())
+    app.add_exception_handler(RequestValidationError, not_valid)
     for kind in REFUSALS:
         app.add_exception_handler(kind, refused)
     return app

@@ -81,8 +81,8 @@ def of_console(options: Options, event_id: str) -> View | None:
                 url, headers=headers, timeout=CONSOLE_SECONDS, allow_redirects=False
             )
             told = answer.json() if answer.ok else None
-        except requests.RequestException:
+        except (requests.RequestException, ValueError, RecursionError):
             return None
-    if not isinstance(told, dict) or "result" not in told:
+    if not isinstance(told, dict) or not {"result", "words"} <= told.keys():
         return None
     return {"result": told["result"], "words": told["words"], "url": url}

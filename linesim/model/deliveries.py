@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import requests
+import urllib3.exceptions
 from requests.adapters import HTTPAdapter
 
 HEADER = "x-line-signature"
@@ -94,7 +95,7 @@ class WebhookSender:
             delivery.error = "request_timeout"
         except requests.ConnectionError:
             delivery.error = "could_not_connect"
-        except requests.RequestException:
+        except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError):
             delivery.error = "unclassified"
         delivery.answered = time.monotonic()
 

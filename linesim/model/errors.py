@@ -120,7 +120,8 @@ def already_accepted(request_id: str, sent_messages: Sequence[Mapping[str, str]]
     )
 
 
-gone = partial(LineError, 410, "The message has been unsent")
+content_not_found = partial(LineError, 404, "not found")
+gone = partial(LineError, 410, "The content is gone")
 too_large = partial(LineError, 413, "The request body exceeds the size limit of 2 MB")
 
 

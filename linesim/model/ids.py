@@ -1,5 +1,6 @@
 """Identifiers in the forms that LINE gives them, and dicts by them that forget."""
 
+import re
 import secrets
 import uuid
 from collections import OrderedDict
@@ -19,6 +20,7 @@ def _chat_id(kind: str) -> str:
     return kind + secrets.token_hex(16)
 
 
+CHAT_ID = re.compile("[UCR][0-9a-f]{32}")
 user_id = partial(_chat_id, "U")
 group_id = partial(_chat_id, "C")
 room_id = partial(_chat_id, "R")

@@ -109,7 +109,7 @@ class Contents:
         """Raises LineError: 404 for an unknown message, 410 for an unsent one."""
         content = self._contents.get(message_id)
         if content is None:
-            raise errors.not_found()
+            raise errors.content_not_found()
         if content.unsent:
             raise errors.gone()
         return content

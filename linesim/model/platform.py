@@ -96,7 +96,9 @@ class Platform:
         self.sent = Sent(self.clock)
         self.quota = Quota(options.quota, self.sent)
         self.coupons: dict[str, dict[str, Any]] = {}
-        self.pages: Lasting[Sequence[str]] = Lasting(PAGE_SECONDS, self.clock, limit=10_000)
+        self.pages: Lasting[tuple[str, Sequence[str]]] = Lasting(
+            PAGE_SECONDS, self.clock, limit=10_000
+        )
         self.link_tokens: Lasting[str] = Lasting(LINK_SECONDS, self.clock, limit=10_000)
         self.rules = Rules()
         self.calls = Calls(options.most_calls)

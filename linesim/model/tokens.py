@@ -59,7 +59,8 @@ class ChannelTokens:
 
     @property
     def kept(self) -> dict[str, ChannelToken]:
-        return self.tokens
+        """Without long-lived ones: that of the start may be a real channel's."""
+        return {name: one for name, one in self.tokens.items() if one.kind != "long-lived"}
 
     @kept.setter
     def kept(self, tokens: dict[str, ChannelToken]) -> None:

@@ -216,6 +216,7 @@ class Chats:
     def kept(self, chats: dict[str, list[Bubble]]) -> None:
         """What was on its way has failed; numbers go on rising."""
         self._chats.clear()
+        self._read_tokens.clear()
         for bubbles in chats.values():
             for bubble in bubbles:
                 self._append(bubble)

@@ -62,6 +62,8 @@ def draft(drafts: Drafts, act: Act, medium: Medium | None) -> Event:
     """
     make = DRAFTS[act.act]
     given = {**act.model_dump(exclude_unset=True), "medium": medium}
+    if act.chat is None:
+        given.pop("chat", None)
     known = inspect.signature(make).parameters
     try:
         event = make(drafts, **{name: given[name] for name in given.keys() & known.keys()})

@@ -4,6 +4,7 @@ Not kept: the records of calls and webhooks, reply tokens, retry keys and faults
 run, and the webhook URL, which a file of another machine must not change.
 """
 
+import fcntl
 import hashlib
 import logging
 import os
@@ -17,6 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
+from linemessages import check_request
 from linesim.model.errors import StateError
 from linesim.model.media import Content
 from linesim.model.menus import Menu
@@ -86,6 +88,8 @@ def load(platform: Platform, data: bytes) -> None:
             *owner, attribute = path.split(".")
             found = attrgetter(path)(new) if value is None else value
             setattr(reduce(getattr, owner, platform), attribute, found)
+        platform.reply_tokens, platform.pages = new.reply_tokens, new.pages
+        platform.link_tokens = new.link_tokens
         platform.stream.publish(Change("people", {"loaded": True}))
         platform.stream.publish(Change("menu", {}))
         platform.show_clock()
@@ -107,6 +111,12 @@ def _parsed(data: bytes) -> Any:
     ids += [(key, one.chat_id) for key, one in groups.items()]
     if not members <= users.keys() or any(key != id_ for key, id_ in ids):
         raise StateError("is damaged (users, groups and members do not match)")
+    seen = {*(saved.menuLinks or {}).values(), *filter(None, [saved.defaultMenu])}
+    menus = saved.menus or {}
+    if not seen <= menus.keys() or any(
+        check_request("RichMenuRequest", menu.written) for menu in menus.values()
+    ):
+        raise StateError("is damaged (rich menus)")
     return saved
 
 
@@ -117,6 +127,7 @@ class StateFile:
 
     def __init__(self, path: Path, platform: Platform) -> None:
         self._path = path.resolve()  # a link is followed, not replaced
+        self._lock: int | None = None  # a file that one process may hold
         self._platform = platform
         self._written = b""  # the digest of what the file holds
         self._stopping = Event()
@@ -127,12 +138,19 @@ class StateFile:
         written, and leaves it as it is.
         """
         try:
+            self._lock = os.open(
+                self._beside("lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600
+            )
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._path.exists():
                 load(self._platform, self._path.read_bytes())
             self._write()
         except (StateError, OSError) as error:
+            self._unlock()
             why = str(error)
-            if isinstance(error, OSError):
+            if isinstance(error, BlockingIOError):
+                why = "belongs to a simulator that runs"
+            elif isinstance(error, OSError):
                 why = f"cannot be read and written ({error.strerror})"
             advice = "It was left as it is: repair or move it, or name another file"
             raise StateError(f"the state file {self._path} {why}. {advice}") from error
@@ -144,6 +162,7 @@ class StateFile:
             self._stopping.set()
         self._thread.join()
         self._try_to_write()
+        self._unlock()
 
     def _run(self) -> None:
         seen = -1
@@ -165,10 +184,22 @@ class StateFile:
         digest = hashlib.sha256(data).digest()
         if digest == self._written:
             return
-        new = self._path.with_name(f".{self._path.name}.new")
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        new = self._beside("new")
+        new.unlink(missing_ok=True)
+        try:
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path)
+        finally:
+            new.unlink(missing_ok=True)  # what a full disk has left
         self._written = digest
+
+    def _beside(self, ending: str) -> Path:
+        return self._path.with_name(f".{self._path.name}.{ending}")
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
