@@ -36,11 +36,6 @@ class Answer:
     event: Event | None = None
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it is sent in one piece."""
-        return self.medium is None and self.spoilt is None
-
-    @property
     def size(self) -> int:
         return self.medium.size if self.medium else len(self.content)
 

@@ -8,11 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from linesim.judge import conduct, timers
-from linesim.judge.conduct import CLOSED_BY_USER, Repeats
+from linesim.judge import conduct
+from linesim.judge.conduct import CLOSED_BY_USER, Repeats, Timer
 from linesim.judge.history import Asked, Expect, asked_in, attribute, said_in, text_of
 from linesim.judge.report import Disorder, Finding, Report, TimerFinding
-from linesim.judge.timers import Timer
 from linesim.model.calls import Call, by_host, closest_of
 from linesim.model.deliveries import Delivery
 from linesim.model.platform import Platform
@@ -65,7 +64,7 @@ def judge(
     once = [each for each in asked if each.texts and all(len(calls) == 1 for calls in each.said)]
     hosts = by_host(calls)
     missed = conduct.missed(calls)
-    timing = timers.judge(expect_timers, said)
+    timing = conduct.timing(expect_timers, said)
     return Report(
         events_sent=len(asked),
         accepted=sum(each.accepted is not None for each in asked),
