@@ -228,7 +228,9 @@ class Sim:
         ]
 
     def closest_starts(self, after: int = 0) -> float | None:
-        """As linesim.model.calls tells them."""
+        """Seconds between the two calls to one host that started closest together, after that one;
+        None with fewer than two.
+        """
         return self.platform.read(lambda platform: platform.calls.closest_starts(after))
 
     def chat(self, chat: User | Group | str) -> list[Bubble]:
