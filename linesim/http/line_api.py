@@ -54,6 +54,7 @@ def _not_here(refused: Callable[[], LineError]) -> Act:
     return act
 
 
+# Each has the name of its endpoint.
 ACTS: dict[str, Act] = {
     **{
         name: act
