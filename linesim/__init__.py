@@ -5,9 +5,9 @@ faults, and a checker that judges a run.
 from linesim.http.server import running as running
 from linesim.http.server import serve as serve
 from linesim.judge.checker import check as check
+from linesim.judge.conduct import Timer as Timer
 from linesim.judge.history import text_of as text_of
 from linesim.judge.report import Report as Report
-from linesim.judge.timers import Timer as Timer
 from linesim.model.clock import HandClock as HandClock
 from linesim.model.clock import ShiftedClock as ShiftedClock
 from linesim.model.endpoints import Rate as Rate

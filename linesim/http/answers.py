@@ -6,7 +6,7 @@ The body of an answer is sent in pieces, cut or omitted by a fault.
 import json
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,11 +36,6 @@ class Answer:
     event: Event | None = None
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it is sent in one piece."""
-        return self.medium is None and self.spoilt is None
-
-    @property
     def size(self) -> int:
         return self.medium.size if self.medium else len(self.content)
 
@@ -48,8 +43,8 @@ class Answer:
         return self.medium.pieces() if self.medium else iter([self.content])
 
 
-def json_answer(body: Any, *, status: int = 200, event: Event | None = None) -> Answer:
-    return Answer(status, json.dumps(body, ensure_ascii=False).encode(), event=event)
+def json_answer(body: Any, *, status: int = 200, **more: Any) -> Answer:
+    return Answer(status, json.dumps(body, ensure_ascii=False).encode(), **more)
 
 
 def moment(at: float) -> str:
@@ -59,9 +54,8 @@ def moment(at: float) -> str:
 
 
 def refusal(error: LineError) -> Answer:
-    details = error.details or ()
-    answer = json_answer(error.body(), status=error.status)
-    return replace(answer, headers=error.headers, message=error.message, details=details)
+    told = {"message": error.message, "details": error.details or ()}
+    return json_answer(error.body(), status=error.status, headers=error.headers, **told)
 
 
 def faulty(outcome: Status) -> Answer:
@@ -71,7 +65,7 @@ def faulty(outcome: Status) -> Answer:
         return Answer(outcome.status, body, headers=outcome.headers)
     told = body if isinstance(body, dict) else {}
     told = {"message": told.get("message"), "details": told.get("details", ())}
-    return replace(json_answer(body, status=outcome.status), headers=outcome.headers, **told)
+    return json_answer(body, status=outcome.status, headers=outcome.headers, **told)
 
 
 Pause = Callable[[float], Awaitable[None]]

@@ -95,9 +95,8 @@ def _introduce(sim: Sim) -> None:
         "LINE_CHANNEL_ID": sim.channel_id,
         "LINE_CHANNEL_SECRET": sim.secret,
         "LINE_CHANNEL_ACCESS_TOKEN": sim.token,
-        "LINE_API_BASE": sim.url,
-        "LINE_API_DATA_BASE": sim.url,
     }
+    environment |= {"LINE_API_BASE": sim.url, "LINE_API_DATA_BASE": sim.url}
     click.echo(f"Chat page: {sim.url}/")
     click.echo(f"Webhooks go to: {sim.webhook_url or 'no URL yet; --webhook URL sets it'}\n")
     click.echo("For the bot's environment:")

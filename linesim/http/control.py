@@ -27,7 +27,7 @@ from linesim.model.faults import BadMember, Close, Late, Outcome, Rule
 from linesim.model.ids import Recent
 from linesim.model.media import Medium, medium
 from linesim.model.sent import JAPAN
-from linesim.model.views import Strict, View, clock_view
+from linesim.model.views import Strict, View
 from linesim.model.world import GroupKind
 from linesim.people import recording, saving
 from linesim.people.acts import Act, draft
@@ -140,18 +140,19 @@ def control_routes(sim: Sim, stopping: Stopping) -> APIRouter:
 class Control:
     def __init__(self, sim: Sim, stopping: Stopping) -> None:
         self._sim = sim
+        self._platform = sim.platform
         self._stopping = stopping
         self._uploads: Recent[str, Medium] = Recent(MOST_UPLOADS)  # event loop only
 
     async def own_pages_only(self, request: Request) -> None:
         """Refuses pages of other sites, also those whose name leads to this machine."""
-        host, own = request.url.hostname, self._sim.platform.options.host
+        host, own = request.url.hostname, self._platform.options.host
         is_own = own not in LOOPBACK or host in LOOPBACK
         if not is_own or request.headers.get("sec-fetch-site") == "cross-site":
             raise HTTPException(403, "not for pages of other sites")
 
     async def state(self) -> View:
-        platform = self._sim.platform
+        platform = self._platform
         with platform.watch.reading():
             return {
                 "bot": {"userId": platform.bot_user_id, "name": platform.options.bot_name},
@@ -169,8 +170,8 @@ class Control:
         return views.user_view(self._sim.add_user(new.name, friend=new.friend))
 
     async def add_group(self, new: NewGroup) -> View:
-        with self._sim.platform.watch.reading():
-            members = [self._sim.platform.world.user(user_id) for user_id in new.members]
+        with self._platform.watch.reading():
+            members = [self._platform.world.user(user_id) for user_id in new.members]
         group = self._sim.add_group(new.name, members, kind=new.kind, present=new.present)
         return views.group_view(group)
 
@@ -192,7 +193,6 @@ class Control:
         return {"medium": key}
 
     async def deliver(self, new: NewDelivery) -> View:
-        """Sends the webhook and returns its result."""
         drafted = [self._draft(act) for act in new.acts]
         delivery = await self._stopping.in_thread(lambda: self._sim.deliver(*drafted))
         return views.delivery_view(delivery)
@@ -219,38 +219,34 @@ class Control:
 
     async def event(self, event_id: str) -> View:
         """Why the event has no answer: what is known here, and by the console if there is one."""
-        platform = self._sim.platform
-        with platform.watch.reading():
-            known = unanswered.reasons(platform, event_id)
-        told = await self._stopping.in_thread(
-            lambda: unanswered.of_console(platform.options, event_id)
-        )
+        known = self._platform.read(lambda platform: unanswered.reasons(platform, event_id))
+        options = self._platform.options
+        told = await self._stopping.in_thread(lambda: unanswered.of_console(options, event_id))
         return {**known, "console": told}
 
     async def calls(self, after: int = 0) -> list[View]:
-        with self._sim.platform.watch.reading():
-            found = self._sim.platform.calls.since(after)[:MOST_ROWS]
+        with self._platform.watch.reading():
+            found = self._platform.calls.since(after)[:MOST_ROWS]
             return [views.call_view(call) for call in found]
 
     async def content(self, message_id: str) -> Response:
         """A sent medium for the page. A file is always a download and never runs as a page here."""
-        with self._sim.platform.watch.reading():
-            found = self._sim.platform.contents.find(message_id)
+        with self._platform.watch.reading():
+            found = self._platform.contents.find(message_id)
         headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
         shown = found.kind != "file" and found.medium.media_type.startswith(f"{found.kind}/")
         media_type = found.medium.media_type if shown else "application/octet-stream"
         return Body(Answer(200, b"", media_type, headers, medium=found.medium))
 
     async def menu(self, user_id: str) -> View:
-        """The rich menu that the user sees."""
-        platform = self._sim.platform
-        with platform.watch.reading():
-            seen = platform.menus.of(platform.world.user(user_id).user_id)
-            return {"menu": platform.menus.view(seen) if seen else None}
+        with self._platform.watch.reading():
+            menus, user = self._platform.menus, self._platform.world.user(user_id)
+            seen = menus.of(user.user_id)
+            return {"menu": menus.view(seen) if seen else None}
 
     async def menu_image(self, rich_menu_id: str) -> Response:
-        with self._sim.platform.watch.reading():
-            menu = self._sim.platform.menus.menus.get(rich_menu_id)
+        with self._platform.watch.reading():
+            menu = self._platform.menus.menus.get(rich_menu_id)
         if menu is None or menu.image is None:
             raise UnknownChat(f"no image of a rich menu {rich_menu_id}")
         headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
@@ -258,13 +254,13 @@ class Control:
 
     async def recorded(self, chat_id: str) -> Response:
         """The chat as a test, in a Python file for pytest."""
-        with self._sim.platform.watch.reading():
-            code, now = recording.as_test(self._sim.platform, chat_id), self._now()
+        with self._platform.watch.reading():
+            code, now = recording.as_test(self._platform, chat_id), self._now()
         return _download(code.encode(), f"test_recorded_{now:%m%d_%H%M}.py", "text/x-python")
 
     async def saved(self) -> Response:
         """The state as a file that `load` takes."""
-        data = await self._stopping.in_thread(lambda: saving.dump(self._sim.platform))
+        data = await self._stopping.in_thread(lambda: saving.dump(self._platform))
         return _download(data, f"linesim-{self._now():%Y-%m-%d}.json", "application/json")
 
     async def load(self, request: Request) -> View:
@@ -273,30 +269,30 @@ class Control:
             raise HTTPException(415, "the content type is application/json")
         data = await _read(request, saving.MOST_BYTES)
         try:
-            await self._stopping.in_thread(lambda: saving.load(self._sim.platform, data))
+            await self._stopping.in_thread(lambda: saving.load(self._platform, data))
         except StateError as error:
             raise StateError(f"the file {error}; nothing was changed") from error
         return {}
 
     def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._sim.platform.clock.time(), UTC) + JAPAN
+        return datetime.fromtimestamp(self._platform.clock.time(), UTC) + JAPAN
 
     async def stream(self) -> AsyncIterator[ServerSentEvent]:
-        platform = self._sim.platform
-        with platform.watch.reading():
-            subscriber = platform.stream.subscribe()
+        watch, stream = self._platform.watch, self._platform.stream
+        with watch.reading():
+            subscriber = stream.subscribe()
         try:
             yield ServerSentEvent(comment="open")
             async for change in subscriber.changes():
                 yield ServerSentEvent(event=change.kind, data=change.data)
         finally:
-            with platform.watch.reading():
-                platform.stream.unsubscribe(subscriber)
+            with watch.reading():
+                stream.unsubscribe(subscriber)
 
     # Its clock.
 
     async def clock(self) -> View:
-        return {**clock_view(self._sim.platform.clock), "goal": self._sim.stops.goal}
+        return {**views.clock_view(self._platform.clock), "goal": self._sim.stops.goal}
 
     async def due(self, new: Due) -> View:
         self._sim.stops.report(new)
@@ -307,7 +303,7 @@ class Control:
             await self._stopping.in_thread(lambda: self._sim.stops.advance(new.advance))
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
-        return clock_view(self._sim.platform.clock)
+        return views.clock_view(self._platform.clock)
 
     # LINE's misbehaviour, and the verdict.
 

@@ -33,7 +33,7 @@ from linesim.model import errors, ids
 from linesim.model.calls import Call
 from linesim.model.endpoints import BY_NAME, ENDPOINTS, Endpoint
 from linesim.model.errors import LineError
-from linesim.model.faults import Cut, Drip, Fault, Late, Status
+from linesim.model.faults import Cut, Drip, Late, Rule, Status
 from linesim.model.media import Medium
 from linesim.people.sim import Sim
 
@@ -54,21 +54,10 @@ NOT_HERE: dict[str, Callable[[], LineError]] = {
     **dict.fromkeys(("membership", "memberships", "membership_users"), errors.not_found),
     **dict.fromkeys(("pnp_push", "sent_pnp"), errors.no_access),
 }
+# Each has the name of its endpoint.
+MODULES = (chats, coupons, menus, narrowcasts, oauth, reading, sending, webhook_settings)
 ACTS: dict[str, Act] = {
-    **{
-        name: act
-        for module in (chats, coupons, menus, narrowcasts, reading, sending, webhook_settings)
-        for name, act in vars(module).items()
-        if name in BY_NAME
-    },
-    "issue_token": oauth.issue,
-    "verify_token": oauth.verify,
-    "revoke_token": oauth.revoke,
-    "issue_token_by_jwt": oauth.issue_by_jwt,
-    "verify_token_by_jwt": oauth.verify_by_jwt,
-    "revoke_token_by_jwt": oauth.revoke_by_jwt,
-    "token_key_ids": oauth.key_ids,
-    "issue_stateless_token": oauth.issue_stateless,
+    name: act for module in MODULES for name, act in vars(module).items() if name in BY_NAME
 }
 
 
@@ -170,18 +159,18 @@ class LineApi:
             raise errors.not_authenticated("invalid token")
 
     async def _through(
-        self, fault: Fault | None, call: Call, act: Callable[[], Awaitable[Answer]]
+        self, fault: Rule | None, call: Call, act: Callable[[], Awaitable[Answer]]
     ) -> Answer | None:
         if fault is None:
             return await act()
         call.fault = type(fault.outcome).__name__.lower()
         if isinstance(fault.outcome, Late):
-            early = await act() if fault.accept else None
+            early = await act() if fault.accepts else None
             await self._pause(fault.outcome.seconds)
             return early or await act()
         if isinstance(fault.outcome, Cut | Drip):
             return replace(await act(), spoilt=fault.outcome)
-        if fault.accept:
+        if fault.accepts:
             await act()
         return faulty(fault.outcome) if isinstance(fault.outcome, Status) else None
 
@@ -222,9 +211,9 @@ class LineApi:
             call.details = answer.details
         _log(call, answer)
         headers = {"x-line-request-id": call.request_id, **answer.headers}
-        if answer.is_plain:
-            return Response(answer.content, answer.status, headers, answer.media_type)
-        return Body(replace(answer, headers=headers), self._pause)
+        if answer.medium or answer.spoilt:
+            return Body(replace(answer, headers=headers), self._pause)
+        return Response(answer.content, answer.status, headers, answer.media_type)
 
 
 def _log(call: Call, answer: Answer | None) -> None:

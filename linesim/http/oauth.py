@@ -25,14 +25,14 @@ MOST_TOKEN_SECONDS = 30 * 24 * 60 * 60
 _SHA256 = bytes.fromhex("3031300d060960864801650304020105000420")
 
 
-def issue(platform: Platform, call: Call) -> Answer:
+def issue_token(platform: Platform, call: Call) -> Answer:
     _needed(call, "grant_type", "client_credentials")
     _check_client(platform, call)
     token, _ = platform.channel_tokens.issue("short-lived", MOST_TOKEN_SECONDS)
     return _issued(token, MOST_TOKEN_SECONDS)
 
 
-def issue_by_jwt(platform: Platform, call: Call) -> Answer:
+def issue_token_by_jwt(platform: Platform, call: Call) -> Answer:
     _needed(call, "grant_type", "client_credentials")
     seconds = _claims(platform, call).get("token_exp")
     if type(seconds) is not int or not 0 < seconds <= MOST_TOKEN_SECONDS:
@@ -41,7 +41,7 @@ def issue_by_jwt(platform: Platform, call: Call) -> Answer:
     return _issued(token, seconds, key_id=key_id)
 
 
-def issue_stateless(platform: Platform, call: Call) -> Answer:
+def issue_stateless_token(platform: Platform, call: Call) -> Answer:
     _needed(call, "grant_type", "client_credentials")
     if "client_assertion" in call.body:
         _claims(platform, call)
@@ -55,13 +55,13 @@ def _issued(token: str, seconds: int, **more: str) -> Answer:
     return json_answer(told | more)
 
 
-def verify(platform: Platform, call: Call) -> Answer:
+def verify_token(platform: Platform, call: Call) -> Answer:
     token = _token(call, "access_token in invalid format")
     left = platform.channel_tokens.seconds_left(token, "short-lived", "long-lived")
     return _verified(platform, left, "P CM", "access_token invalid")
 
 
-def verify_by_jwt(platform: Platform, call: Call) -> Answer:
+def verify_token_by_jwt(platform: Platform, call: Call) -> Answer:
     left = platform.channel_tokens.seconds_left(_jws(call), "v2.1")
     wrong = "The access token malformed" if left is None else "The access token expired"
     return _verified(platform, left, "profile chat_message.write", wrong)
@@ -74,19 +74,19 @@ def _verified(platform: Platform, left: int | None, scope: str, wrong: str) -> A
     return json_answer({"client_id": channel, "expires_in": left, "scope": scope})
 
 
-def revoke(platform: Platform, call: Call) -> Answer:
+def revoke_token(platform: Platform, call: Call) -> Answer:
     """A token that LINE does not know is no error, here and by JWT."""
     platform.channel_tokens.revoke(_token(call, None), "short-lived", "long-lived")
     return Answer(200, b"")
 
 
-def revoke_by_jwt(platform: Platform, call: Call) -> Answer:
+def revoke_token_by_jwt(platform: Platform, call: Call) -> Answer:
     _check_client(platform, call)
     platform.channel_tokens.revoke(_jws(call), "v2.1")
     return Answer(200, b"")
 
 
-def key_ids(platform: Platform, call: Call) -> Answer:
+def token_key_ids(platform: Platform, call: Call) -> Answer:
     _claims(platform, call)
     return json_answer({"kids": [each.key_id for each in platform.channel_tokens.valid("v2.1")]})
 

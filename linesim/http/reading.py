@@ -21,6 +21,7 @@ from linesim.model.sent import day_of
 from linesim.model.views import Change
 from linesim.model.world import Group, User
 
+PICTURES = "https://profile.line-scdn.net/0h"
 # LINE began to count on these days.
 FIRST_SENT, FIRST_DELIVERIES, FIRST_FOLLOWERS = "20180331", "20170301", "20161101"
 
@@ -49,14 +50,14 @@ room_member = group_member
 
 
 def _member(user: User) -> dict[str, Any]:
-    return {"userId": user.user_id, "displayName": user.name, "pictureUrl": user.picture_url}
+    picture = PICTURES + user.user_id[1:]
+    return {"userId": user.user_id, "displayName": user.name, "pictureUrl": picture}
 
 
 def group_summary(platform: Platform, call: Call, group_id: str) -> Answer:
     group = in_chat(platform, call, group_id=group_id)
-    return json_answer(
-        {"groupId": group.chat_id, "groupName": group.name, "pictureUrl": group.picture_url}
-    )
+    picture = PICTURES + group_id[1:]
+    return json_answer({"groupId": group_id, "groupName": group.name, "pictureUrl": picture})
 
 
 def group_size(platform: Platform, call: Call, **chat: str) -> Answer:
@@ -102,7 +103,6 @@ def page(
 
 
 def in_chat(platform: Platform, call: Call, *, group_id: str = "", room_id: str = "") -> Group:
-    """Return the group or the room of this id, if the bot is in it."""
     chat_id, kind = group_id or room_id, "group" if group_id else "room"
     call.chat_id = chat_id
     if not ids.CHAT_ID.fullmatch(chat_id):
@@ -195,7 +195,7 @@ def sent_reply(platform: Platform, call: Call) -> Answer:
     if (status := _status(platform, day, FIRST_SENT)) != "ready":
         return json_answer({"status": status})
     way = call.endpoint.removeprefix("sent_")
-    return json_answer({"status": status, "success": platform.sent.of(day).get(way, 0)})
+    return json_answer({"status": status, "success": platform.sent.days.get(day, {}).get(way, 0)})
 
 
 sent_push = sent_multicast = sent_broadcast = sent_reply
@@ -213,7 +213,7 @@ def unit_names(platform: Platform, call: Call) -> Answer:
 def insight_deliveries(platform: Platform, call: Call) -> Answer:
     status = _status(platform, day := _day(call), FIRST_DELIVERIES)
     ways = ("broadcast", "push", "multicast", "narrowcast", "reply") if status == "ready" else ()
-    numbers = {f"api{way.title()}": platform.sent.of(day).get(way, 0) for way in ways}
+    numbers = {f"api{way.title()}": platform.sent.days.get(day, {}).get(way, 0) for way in ways}
     return json_answer({"status": status, **numbers})
 
 

@@ -3,14 +3,15 @@
 Callers hold the simulator's lock, so that a token or key is checked and used up in one step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from linesim.http.answers import Answer, json_answer
 from linesim.model import errors, ids
 from linesim.model.calls import Call
 from linesim.model.platform import Platform
-from linesim.model.world import Way
+from linesim.model.world import Unreached, Way
 
+Reached = Mapping[str, list[str] | Unreached]
 Sent = list[dict[str, str]]
 
 
@@ -29,10 +30,8 @@ def note_address(platform: Platform, call: Call) -> None:
 def reply(platform: Platform, call: Call) -> Answer:
     call.token_lapsed = platform.reply_tokens.has_lapsed(call.body["replyToken"])
     spent = platform.reply_tokens.spend(call.body["replyToken"])
-    sent = _sent_messages(platform, call)
-    call.accepted = True
-    _deliver(platform, call, [spent.chat_id], "reply", sent)
-    return json_answer({"sentMessages": sent})
+    reached = _reached(platform, [spent.chat_id], "reply")
+    return json_answer({"sentMessages": _deliver(platform, call, reached, "reply")})
 
 
 def push(platform: Platform, call: Call) -> Answer:
@@ -97,16 +96,19 @@ def accept_counted(platform: Platform, call: Call, to: Sequence[str], way: Way) 
     """Counts the users reached, regardless of the number of messages (docs, "Messaging API
     pricing").
     """
-    now, world = platform.clock.time(), platform.world
-    call.paid = sum(len(world.people_reached(chat_id, way, now)) for chat_id in to)
-    platform.quota.check(call.paid)
-    sent = _sent_messages(platform, call)
-    call.accepted = True
+    reached = _reached(platform, to, way)
+    people = sum(len(found) for found in reached.values() if isinstance(found, list))
+    platform.quota.check(people)
+    call.paid, sent = people, _deliver(platform, call, reached, way)
     if call.retry_key is not None:
         known = platform.retry_keys.note(call.retry_key, call.endpoint, call.body)
         known.request_id, known.sent_messages = call.request_id, sent if way == "push" else ()
-    _deliver(platform, call, to, way, sent)
     return sent
+
+
+def _reached(platform: Platform, to: Sequence[str], way: Way) -> Reached:
+    now = platform.clock.time()
+    return {chat_id: platform.world.reach(chat_id, way, now) for chat_id in to}
 
 
 def _sent_messages(platform: Platform, call: Call) -> Sent:
@@ -121,22 +123,23 @@ def _sent_messages(platform: Platform, call: Call) -> Sent:
     return sent
 
 
-def _deliver(platform: Platform, call: Call, to: Sequence[str], way: Way, sent: Sent) -> None:
+def _deliver(platform: Platform, call: Call, reached: Reached, way: Way) -> Sent:
     """Notes the chats that the call does not reach, for instance after a block: LINE does not
     report them.
 
     The source of a hand-made event counts as answered, even if linesim does not know it.
     """
-    now, missed, people = platform.clock.time(), [], 0
-    for chat_id in to:
-        if reason := platform.world.why_unreached(chat_id, way, now):
-            if way != "reply" or reason != "unknown":
-                missed.append((chat_id, reason))
-        elif reached := platform.world.people_reached(chat_id, way, now):
-            people += len(reached)
-            _show(platform, call, chat_id, sent)
+    sent, missed, people = _sent_messages(platform, call), [], 0
+    for chat_id, found in reached.items():
+        if isinstance(found, list):
+            people += len(found)
+            if found:
+                _show(platform, call, chat_id, sent)
+        elif way != "reply" or found != "unknown":
+            missed.append((chat_id, found))
     call.unreached = tuple(missed)
     platform.sent.count(way, people, call.body.get("customAggregationUnits") or ())
+    return sent
 
 
 def _show(platform: Platform, call: Call, chat_id: str, sent: Sent) -> None:

@@ -52,22 +52,12 @@ def test_webhook(platform: Platform, call: Call) -> Errand:
 
 def tested(delivery: Delivery) -> Answer:
     """The result of a delivery without events, in LINE's form."""
-    reason, detail = _found(delivery)
-    return json_answer(
-        {
-            "success": delivery.delivered,
-            "timestamp": moment(delivery.at),
-            "statusCode": delivery.status or 0,
-            "reason": reason,
-            "detail": detail,
-        }
-    )
-
-
-def _found(delivery: Delivery) -> tuple[str, str]:
-    if delivery.status is None:
-        return FAILURES.get(delivery.error or "", ("UNCLASSIFIED", "N/A"))
-    return "OK" if delivery.delivered else "ERROR_STATUS_CODE", str(delivery.status)
+    if (status := delivery.status) is None:
+        reason, detail = FAILURES.get(delivery.error or "", ("UNCLASSIFIED", "N/A"))
+    else:
+        reason, detail = "OK" if delivery.delivered else "ERROR_STATUS_CODE", str(status)
+    told = {"success": delivery.delivered, "timestamp": moment(delivery.at)}
+    return json_answer({**told, "statusCode": status or 0, "reason": reason, "detail": detail})
 
 
 def _url_of(platform: Platform) -> str:

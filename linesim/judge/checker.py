@@ -8,11 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from linesim.judge import conduct, timers
-from linesim.judge.conduct import CLOSED_BY_USER, Repeats
+from linesim.judge import conduct
+from linesim.judge.conduct import CLOSED_BY_USER, Repeats, Timer
 from linesim.judge.history import Asked, Expect, asked_in, attribute, said_in, text_of
-from linesim.judge.report import Disorder, Finding, Report, TimerFinding
-from linesim.judge.timers import Timer
+from linesim.judge.report import Disorder, Finding, Report
 from linesim.model.calls import Call, by_host, closest_of
 from linesim.model.deliveries import Delivery
 from linesim.model.platform import Platform
@@ -62,10 +61,12 @@ def judge(
     attribute(asked, said)
     repeats = Repeats(calls)
     twice, excepted = _doubled(asked, repeats, token_seconds)
-    once = [each for each in asked if each.texts and all(len(calls) == 1 for calls in each.said)]
+    once = [each for each in asked if each.texts and all(len(found) == 1 for found in each.said)]
     hosts = by_host(calls)
     missed = conduct.missed(calls)
-    timing = timers.judge(expect_timers, said)
+    timing = conduct.timing(expect_timers, said)
+    # The calls that repeated an answer by the one exception, with the timers that travelled in it.
+    repeated = {max(each.calls) for each in excepted}
     return Report(
         events_sent=len(asked),
         accepted=sum(each.accepted is not None for each in asked),
@@ -93,7 +94,9 @@ def judge(
         timers_early=tuple(timing["early"]),
         timers_late=tuple(timing["late"]),
         timers_missing=tuple(timing["missing"]),
-        timers_double=tuple(_not_excepted(timing["double"], excepted)),
+        timers_double=tuple(
+            each for each in timing["double"] if not repeated.intersection(each.calls)
+        ),
         never_reached=tuple(each for each in missed if each.reason not in CLOSED_BY_USER),
         closed_chats=tuple(each for each in missed if each.reason in CLOSED_BY_USER),
         paid_messages=sum(call.paid for call in calls),
@@ -129,14 +132,6 @@ def _doubled(
             found = Finding(each.event_id, each.chat, texts, tuple(numbers))
             (excepted if allowed else twice).append(found)
     return twice, excepted
-
-
-def _not_excepted(
-    double: Iterable[TimerFinding], excepted: Sequence[Finding]
-) -> Iterable[TimerFinding]:
-    """Without the timers that travelled in a call that repeated an answer by the one exception."""
-    repeated = {max(each.calls) for each in excepted}
-    return (each for each in double if not repeated.intersection(each.calls))
 
 
 def _disorders(asked: Iterable[Asked]) -> Iterable[Disorder]:

@@ -1,5 +1,5 @@
-"""Judges the bot's calls of LINE: their intervals, overlaps, used or expired tokens, and
-unreachable chats.
+"""Judges the bot's calls of LINE: their intervals, overlaps, used or expired tokens, unreachable
+chats, and timers, each of which is to send its message once and not before its time.
 
 Pure, from linesim's record of calls.
 """
@@ -7,11 +7,12 @@ Pure, from linesim's record of calls.
 import json
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Literal
 
-from linesim.judge.history import SENDS, Asked, messages_of, taken
-from linesim.judge.report import Finding, Missed, Pair
+from linesim.judge.history import SENDS, Asked, Place, messages_of, taken
+from linesim.judge.report import Finding, Missed, Pair, TimerFinding
 from linesim.model.calls import Call
 
 # After this time the caller has given up a call and may continue.
@@ -56,16 +57,11 @@ class Repeats:
         self.all: list[tuple[Call, Call]] = []
         self._of: defaultdict[int, list[Call]] = defaultdict(list)
         for same in replies.values():
-            self._note(same)
-
-    def _note(self, same: Sequence[Call]) -> None:
-        used = next((call for call in same if call.accepted), None)
-        if used is None or used.accepted_at is None:
-            return
-        for call in same:
-            if call is not used and call.started > used.accepted_at:
-                self.all.append((used, call))
-                self._of[used.number].append(call)
+            used = next((call for call in same if call.accepted), None)
+            for call in same:
+                if used and call is not used and call.started > taken(used):
+                    self.all.append((used, call))
+                    self._of[used.number].append(call)
 
     def needless(self) -> Iterable[Pair]:
         """The ones made by a caller that knew that the token was used."""
@@ -129,7 +125,8 @@ def lapsed_tokens(
 
     Such an answer counts toward the month's quota; a reply in time would have been free.
     """
-    used = {_token(call) for call in calls if call.accepted and call.endpoint == "reply"}
+    replies = (call.body for call in calls if call.accepted and call.endpoint == "reply")
+    used = {(body or {}).get("replyToken") for body in replies}
     for each in asked:
         if each.token is None or each.token in used:
             continue
@@ -142,10 +139,6 @@ def lapsed_tokens(
         if late:
             numbers = tuple(sorted(set(late.values())))
             yield Finding(each.event_id, each.chat, tuple(late), numbers)
-
-
-def _token(call: Call) -> Any:
-    return call.body.get("replyToken") if isinstance(call.body, dict) else None
 
 
 def missed(calls: Iterable[Call]) -> list[Missed]:
@@ -172,3 +165,44 @@ def _without(sends: Iterable[Call], chats: set[str]) -> Mapping[tuple[str, str],
                 elif lacking:
                     lacking.popleft()
     return waiting
+
+
+@dataclass(frozen=True)
+class Timer:
+    """A text that the chat gets once, at `due` (Unix seconds) or at most `within_seconds` later."""
+
+    chat: str
+    text: str
+    due: float
+    within_seconds: float
+
+
+Timing = defaultdict[Literal["early", "late", "missing", "double"], list[TimerFinding]]
+
+
+def timing(expected: Sequence[Timer], said: Mapping[Place, Sequence[Call]]) -> Timing:
+    """Timers with the same chat and text are met in the order in which they are due."""
+    met: Timing = defaultdict(list)
+    places: defaultdict[Place, list[Timer]] = defaultdict(list)
+    for timer in sorted(expected, key=lambda timer: timer.due):
+        places[timer.chat, timer.text].append(timer)
+    for place, due in places.items():
+        _judge_place(due, said.get(place, ()), met)
+    return met
+
+
+def _judge_place(due: Sequence[Timer], calls: Sequence[Call], met: Timing) -> None:
+    for number, timer in enumerate(due):
+        if number >= len(calls):
+            met["missing"].append(TimerFinding(timer.chat, timer.text, timer.due, None))
+            continue
+        found = _found(timer, calls[number])
+        if calls[number].at < timer.due:
+            met["early"].append(found)
+        elif calls[number].at > timer.due + timer.within_seconds:
+            met["late"].append(found)
+    met["double"].extend(_found(due[-1], call) for call in calls[len(due) :])
+
+
+def _found(timer: Timer, call: Call) -> TimerFinding:
+    return TimerFinding(timer.chat, timer.text, timer.due, call.at, (call.number,))

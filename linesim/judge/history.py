@@ -76,22 +76,18 @@ def asked_in(deliveries: Iterable[Delivery], expect: Expect) -> dict[str, Asked]
                     chat, texts = chat_id_of(event) or event_id, tuple(expect(event))
                     asked = found[event_id] = Asked(event_id, chat, texts, delivery.started)
                     asked.said = [[] for _ in texts]
-                _note(asked, delivery)
-                _note_token(asked, event, delivery)
+                _note(asked, event, delivery)
     return found
 
 
-def _note(asked: Asked, delivery: Delivery) -> None:
+def _note(asked: Asked, event: Event, delivery: Delivery) -> None:
+    """A redelivered webhook renews its token until 20 minutes after the event (reference, "Reply
+    token").
+    """
     asked.posted = min(asked.posted, delivery.started)
     if delivery.delivered and delivery.answered is not None:
         known = asked.accepted
         asked.accepted = delivery.answered if known is None else min(known, delivery.answered)
-
-
-def _note_token(asked: Asked, event: Event, delivery: Delivery) -> None:
-    """A redelivered webhook renews its token until 20 minutes after the event (reference, "Reply
-    token").
-    """
     token, happened_at = event.get("replyToken"), event.get("timestamp", delivery.at * 1000) / 1000
     if isinstance(token, str) and delivery.at - happened_at <= REDELIVERY_SECONDS:
         asked.token, asked.token_at = token, delivery.at

@@ -1,10 +1,8 @@
-"""The checker's result for one run: figures and findings, also as text and as a table."""
+"""The checker's result for one run: figures and findings, also as text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
-
-from rich.table import Table
 
 MOST_EXAMPLES = 3
 
@@ -98,35 +96,23 @@ PROBLEMS = {
     "timers_double": "timers that came twice",
     "never_reached": "addressed and never reached",
 }
-APART = {
-    "events_sent": "events sent",
-    "accepted": "accepted (2xx)",
-    "refused": "refused",
-    "answered_once": "answered once",
-    "answered_unaccepted": "answered though never accepted",
-    "excepted": "doubled by the one exception",
-    "calls_made": "calls made",
-    "paid_messages": "paid messages (people reached)",
-    "used_tokens": "calls with a used reply token",
-    "replies_too_late": "replies after their token had run out",
-    "lapsed_tokens": "answered by a push after the reply token ran out",
-    "closed_chats": "addressed after a block or a removal",
-    "forgotten": "records forgotten",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of linesim.judge.checker.check, in the words of PROBLEMS and APART; `seconds`:
-    first webhook to last call.
+    """The result of linesim.judge.checker.check. `seconds`: first webhook to last call.
 
-    `answered_unaccepted` were stored although their confirmation was lost. `excepted` is a reply of
-    unknown outcome that could not be repeated within its token's minute. `used_tokens` counts all
-    calls with a token that LINE had accepted before; `used_tokens_again` are the ones whose caller
-    knew it. `paid_messages` is LINE's count for the month's quota. `never_reached` are chats for
-    which LINE accepted a message that no call delivered, such as a multicast's member who is not a
-    friend. `closest_starts` is in seconds, by host of LINE's. `calls` is by endpoint, then by
-    status; "closed" is a call without an answer.
+    `unanswered` are of the accepted events. `answered_unaccepted` were stored although their
+    confirmation was lost. `excepted` are doubled and allowed to be: a reply of unknown outcome that
+    could not be repeated within its token's minute. `used_tokens` counts all calls with a token
+    that LINE had accepted before; `used_tokens_again` are the ones whose caller knew it.
+    `replies_too_late` counts calls that LINE refused for a token that had expired unused;
+    `lapsed_tokens` are the events that a push or multicast answered after that. `paid_messages` is
+    LINE's count for the month's quota: the users reached, regardless of the number of message
+    objects. `never_reached` are chats for which LINE accepted a message that no call delivered,
+    such as a multicast's member who is not a friend; `closed_chats` are those that their user
+    closed to the bot. `closest_starts` is in seconds, by host of LINE's. `calls` is by endpoint,
+    then by status; "closed" is a call without an answer.
     """
 
     events_sent: int
@@ -190,27 +176,6 @@ class Report:
             "ok": self.ok,
             "problems": self.problems(),
         }
-
-    def table(self, title: str = "Verdict") -> Table:
-        """The figures, then the problems in red."""
-        table = Table("", "", title=title, show_header=False)
-        for label, figure in self._rows():
-            table.add_row(label, figure)
-        for name, words in PROBLEMS.items():
-            count = len(getattr(self, name))
-            table.add_row(words, f"[red]{count}[/red]" if count else "0")
-        return table
-
-    def _rows(self) -> Iterator[tuple[str, str]]:
-        yield "seconds", f"{self.seconds:.1f}"
-        for name, words in APART.items():
-            value = getattr(self, name)
-            yield words, str(value if isinstance(value, int) else len(value))
-        for host, seconds in self.closest_starts.items():
-            yield f"closest starts at {host}", f"{seconds * 1000:.1f} ms"
-        for endpoint, statuses in self.calls.items():
-            told = ", ".join(f"{status}: {count}" for status, count in statuses.items())
-            yield f"calls of {endpoint}", told
 
 
 def _examples(findings: tuple[Any, ...]) -> str:

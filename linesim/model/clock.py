@@ -24,18 +24,7 @@ class Clock(ABC):
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._ahead = 0.0  # under _lock
-
-    @property
-    def ahead(self) -> float:
-        with self._lock:
-            return self._ahead
-
-    @ahead.setter
-    def ahead(self, seconds: float) -> None:
-        """Moves it there unless it is further ahead."""
-        with self._lock:
-            self._ahead = max(self._ahead, seconds)
+        self.ahead = 0.0  # written under _lock
 
     @staticmethod
     def check(seconds: float) -> None:
@@ -45,7 +34,7 @@ class Clock(ABC):
     def advance(self, seconds: float) -> None:
         self.check(seconds)
         with self._lock:
-            self._ahead += seconds
+            self.ahead += seconds
 
 
 class ShiftedClock(Clock):

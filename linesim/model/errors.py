@@ -71,9 +71,8 @@ def invalid_body(*found: Finding, status: int = 400) -> LineError:
 
 def invalid_property(name: str) -> LineError:
     """As in the reference's example for a multicast: `The property, to[1], in the request ...`."""
-    return LineError(
-        400, f"The property, {name}, in the request body is invalid (line: -, column: -)"
-    )
+    told = f"The property, {name}, in the request body is invalid (line: -, column: -)"
+    return LineError(400, told)
 
 
 def invalid_parameter(name: str) -> LineError:
@@ -88,9 +87,8 @@ invalid_reply_token = partial(LineError, 400, "Invalid reply token")
 
 
 def not_json(line: int | str, column: int | str) -> LineError:
-    return LineError(
-        400, f"The request body could not be parsed as JSON (line: {line}, column: {column})"
-    )
+    told = f"The request body could not be parsed as JSON (line: {line}, column: {column})"
+    return LineError(400, told)
 
 
 def not_authenticated(reason: str) -> LineError:
@@ -112,12 +110,8 @@ retry_key_changed = partial(LineError, 400, "The retry key was used for another 
 
 
 def already_accepted(request_id: str, sent_messages: Sequence[Mapping[str, str]]) -> LineError:
-    return LineError(
-        409,
-        "The retry key is already accepted",
-        sent_messages=sent_messages,
-        headers={"x-line-accepted-request-id": request_id},
-    )
+    told, headers = "The retry key is already accepted", {"x-line-accepted-request-id": request_id}
+    return LineError(409, told, sent_messages=sent_messages, headers=headers)
 
 
 content_not_found = partial(LineError, 404, "not found")

@@ -22,6 +22,8 @@ REPLYABLE = frozenset(
     }
 )
 UNQUOTABLE = frozenset({"audio", "file", "location"})
+# Of a message; the chat page shows neither.
+TOKENS = ("quoteToken", "markAsReadToken")
 
 
 def event(kind: str, *, now: float, source: Source, **details: Any) -> Event:
@@ -50,10 +52,6 @@ def source(user: User | None, group: Group | None = None) -> Source:
     if user is not None:
         found["userId"] = user.user_id
     return found
-
-
-def members(users: list[User]) -> dict[str, list[Source]]:
-    return {"members": [{"type": "user", "userId": user.user_id} for user in users]}
 
 
 def redelivered(event: Event) -> Event:
@@ -92,6 +90,10 @@ def mention(text: str, people: Mapping[str, str], *, bot: str) -> Content | None
         for one in re.finditer(f"@({names})", text)
     ]
     return {"mentionees": found} if found else None
+
+
+def without(content: Mapping[str, Any], *names: str) -> Content:
+    return {name: value for name, value in content.items() if name not in names}
 
 
 def chat_id_of(event: Event) -> str | None:

@@ -8,7 +8,7 @@ of LINE's refusals (linesim.model.errors), or those of a proxy on the way.
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -67,26 +67,6 @@ class BadMember:
 
 
 Outcome = Status | Close | Late | Cut | Drip
-
-
-@dataclass(frozen=True)
-class Fault:
-    """`accept`: LINE carries out the call before the outcome; otherwise only the outcome happens.
-
-    With a late answer the call is always carried out: with `accept` before the wait, otherwise
-    after it.
-    """
-
-    outcome: Outcome
-    accept: bool
-
-    @property
-    def invites_retry(self) -> bool:
-        """Whether the caller gets a 5xx or no answer, after which LINE's documentation says to
-        retry.
-        """
-        broken = isinstance(self.outcome, Status) and self.outcome.status >= 500
-        return broken or isinstance(self.outcome, Close)
 
 
 HTML = b"<html><head><title>502 Bad Gateway</title></head>\xff\xfe<body>\x83\x47</body></html>"
@@ -157,14 +137,19 @@ class Rule:
 
     @property
     def accepts(self) -> bool:
-        """Whether LINE carries out the call; for a late answer, whether before the wait."""
+        """Whether LINE carries out the call before the outcome. After a late answer's wait it does
+        so in any case; with the others only the outcome happens.
+        """
         success = isinstance(self.outcome, Status) and self.outcome.status < 300
         return self.accept or success
 
-    def outcome_of(self, call: Call) -> Outcome:
-        if isinstance(self.outcome, BadMember):
-            return self.outcome.status(call, self.user)
-        return self.outcome
+    @property
+    def invites_retry(self) -> bool:
+        """Whether the caller gets a 5xx or no answer, after which LINE's documentation says to
+        retry.
+        """
+        broken = isinstance(self.outcome, Status) and self.outcome.status >= 500
+        return broken or isinstance(self.outcome, Close)
 
     def is_about(self, call: Call) -> bool:
         is_to = self.user is None or self.user in (*call.to, call.user_id)
@@ -191,8 +176,8 @@ class Rules:
         """Restarts the draws of all rules from this seed."""
         self._random = random.Random(seed)
 
-    def take(self, call: Call) -> Fault | None:
-        """The fault of the first matching rule whose draw succeeds; uses it up by one."""
+    def take(self, call: Call) -> Rule | None:
+        """The first matching rule whose draw succeeds; uses it up by one."""
         for standing in self._standing:
             rule = standing.rule
             if not rule.is_about(call) or not self._falls(rule):
@@ -201,7 +186,9 @@ class Rules:
                 standing.left -= 1
                 if standing.left == 0:
                     self._standing.remove(standing)
-            return Fault(rule.outcome_of(call), rule.accepts)
+            if isinstance(rule.outcome, BadMember):
+                return replace(rule, outcome=rule.outcome.status(call, rule.user))
+            return rule
         return None
 
     def _falls(self, rule: Rule) -> bool:

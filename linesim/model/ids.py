@@ -46,19 +46,11 @@ class MessageIds:
     """Message ids: 18 digits in a string, rising, different from those of an earlier run."""
 
     def __init__(self, now: float) -> None:
-        self._next = int(now * 1_000_000) * 100
-
-    @property
-    def free(self) -> int:
-        return self._next
-
-    @free.setter
-    def free(self, number: int) -> None:
-        self._next = max(self._next, number)
+        self.free = int(now * 1_000_000) * 100
 
     def take(self) -> str:
-        self._next += 1
-        return str(self._next - 1)
+        self.free += 1
+        return str(self.free - 1)
 
 
 class Recent(OrderedDict[K, V]):

@@ -11,11 +11,6 @@ from linesim.model.clock import Clock, ShiftedClock
 from linesim.model.deliveries import MOST_DELIVERIES
 from linesim.model.endpoints import Rate
 
-# No more than these are on their way at once: a bot server that hangs must not gather them.
-MOST_EXTRAS = 64
-OVERTAKEN_SECONDS = 0.2
-REDELIVERED_SECONDS = 0.2
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -33,9 +28,9 @@ class Options:
     is the bot that recorded tests import. `most_calls` and `most_deliveries`: how many records of
     each are kept, the newest. Of unruly webhooks: `redelivered_seconds` is how long after the
     answer one comes again, `overtaken_seconds` how long one is held back at most for another one to
-    overtake it, and `most_extras` how many are sent on top at once. `console_url` is that of a
-    linedesk's console, which the page asks why an event has no answer, and `console_login` the
-    Authorization header.
+    overtake it, and `most_extras` how many are sent on top at once, so that a bot server that hangs
+    does not gather them. `console_url` is that of a linedesk's console, which the page asks why an
+    event has no answer, and `console_login` the Authorization header.
     """
 
     webhook_url: str | None = None
@@ -57,9 +52,9 @@ class Options:
     bot: str | None = None
     most_calls: int = MOST_CALLS
     most_deliveries: int = MOST_DELIVERIES
-    most_extras: int = MOST_EXTRAS
-    overtaken_seconds: float = OVERTAKEN_SECONDS
-    redelivered_seconds: float = REDELIVERED_SECONDS
+    most_extras: int = 64
+    overtaken_seconds: float = 0.2
+    redelivered_seconds: float = 0.2
     console_url: str | None = None
     console_login: str | None = field(default=None, repr=False)
     clock: Clock = field(default_factory=ShiftedClock)

@@ -49,11 +49,9 @@ class Watch:
                 self._version += 1
                 self._changed.notify_all()
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> Condition:
         """The lock; releasing it wakes no thread, so a reading predicate does not wake itself."""
-        with self._changed:
-            yield
+        return self._changed
 
     def wait_for(self, predicate: Callable[[], T], timeout_seconds: float) -> T:
         """The predicate's first true value; it is called without the lock, once after each change.

@@ -5,7 +5,7 @@ Days and months are Japan's. Callers hold the simulator's lock.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -60,9 +60,6 @@ class Sent:
     @property
     def today(self) -> str:
         return day_of(self._clock.time())
-
-    def of(self, day: str) -> Mapping[str, int]:
-        return self.days.get(day, {})
 
     @property
     def units_of_month(self) -> list[str]:

@@ -23,6 +23,8 @@ from typing import Any, Literal
 
 from linesim.model import errors
 from linesim.model.clock import Clock
+from linesim.model.deliveries import Event
+from linesim.model.events import chat_id_of
 from linesim.model.ids import Lasting, Recent
 
 MOST_CHANNEL_TOKENS = 30
@@ -135,16 +137,16 @@ class ReplyTokens:
         self._clock = clock
         self._tokens: Recent[str, ReplyToken] = Recent(200_000)
 
-    def deliver(
-        self, token: str, *, event_id: str, chat_id: str, user_id: str | None, age_seconds: float
-    ) -> None:
-        """A webhook with this token goes out now, for the first time or again; `age_seconds` is its
-        event's.
-        """
+    def deliver(self, event: Event) -> None:
+        """The event goes out now, for the first time or again."""
+        token, chat_id, now = event.get("replyToken"), chat_id_of(event), self._clock.time()
+        if not token or not chat_id:
+            return
         known = self._tokens.get(token)
         if known is None:
+            event_id, user_id = event.get("webhookEventId", ""), event["source"].get("userId")
             known = self._tokens[token] = ReplyToken(event_id, chat_id, user_id)
-        if age_seconds <= REDELIVERY_SECONDS:
+        if now - event.get("timestamp", now * 1000) / 1000 <= REDELIVERY_SECONDS:
             known.until = self._clock.monotonic() + self._seconds
 
     def find(self, token: str) -> ReplyToken | None:

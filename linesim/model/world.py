@@ -36,7 +36,6 @@ class User:
     wrote_at: float | None = None
     status_message: str | None = None
     language: str = "ja"
-    picture_url: str = ""
     loading_until: float | None = None
     followed_at: float | None = None
     blocked_at: float | None = None
@@ -69,7 +68,6 @@ class Group:
     kind: GroupKind
     members: list[str] = field(default_factory=list)
     present: bool = True
-    picture_url: str = ""
 
 
 class World:
@@ -79,7 +77,6 @@ class World:
 
     def add_user(self, name: str, *, user_id: str | None, friend: bool) -> User:
         user = User(user_id or ids.user_id(), name, friend=friend)
-        user.picture_url = f"https://profile.line-scdn.net/0h{user.user_id[1:]}"
         self.users[user.user_id] = user
         return user
 
@@ -88,7 +85,6 @@ class World:
     ) -> Group:
         chat_id = ids.group_id() if kind == "group" else ids.room_id()
         group = Group(chat_id, name, kind, [member.user_id for member in members], present)
-        group.picture_url = f"https://profile.line-scdn.net/0h{chat_id[1:]}"
         self.groups[chat_id] = group
         return group
 
@@ -106,30 +102,19 @@ class World:
         """The ids of all users whom broadcasts reach: LINE's target reach."""
         return [user.user_id for user in self.users.values() if user.takes_multicasts]
 
-    def people_reached(self, chat_id: str, way: Way, now: float) -> list[str]:
-        """The users who see a message to this chat; empty if it is not delivered."""
-        if self.why_unreached(chat_id, way, now) is not None:
-            return []
-        group = self.groups.get(chat_id)
-        return list(group.members) if group else [chat_id]
-
-    def why_unreached(self, chat_id: str, way: Way, now: float) -> Unreached | None:
-        """Why a message that LINE accepts for this chat is not delivered; None if it is.
-
-        LINE answers 200 in both cases. A reply reaches the user who wrote, friend or not.
+    def reach(self, chat_id: str, way: Way, now: float) -> list[str] | Unreached:
+        """The users who see a message to this chat, or why LINE, which accepts it, does not deliver
+        it. A reply reaches the user who wrote, friend or not.
         """
         if group := self.groups.get(chat_id):
-            return None if group.present else "left"
+            return list(group.members) if group.present else "left"
         user = self.users.get(chat_id)
         if user is None:
             return "unknown"
         if user.blocked:
             return "blocked"
-        if way in ("reply", "push"):
-            arrives = way == "reply" or user.takes_pushes(now)
-        else:
-            arrives = user.takes_multicasts
-        return None if arrives else "no friend"
+        arrives = user.takes_pushes(now) if way == "push" else user.takes_multicasts
+        return [chat_id] if arrives or way == "reply" else "no friend"
 
 
 MOST_BUBBLES = 10_000

@@ -18,8 +18,6 @@ from linesim.model.world import Bubble, Group, User
 Who = User | str
 Where = Group | str | None
 
-HIDDEN = ("quoteToken", "markAsReadToken")
-
 
 class Drafts:
     """Every method takes the simulator's lock itself."""
@@ -115,8 +113,9 @@ class Drafts:
             content = events.content("text", message, text=text, **more)
             del content["markAsReadToken"]
             event = self._event("messageEdited", author, group, message=content)
-            bubble.message, bubble.quote_token = _shown(content), content["quoteToken"]
-            bubble.edited, bubble.event_id, bubble.fate = True, event["webhookEventId"], "sending"
+            bubble.message = events.without(content, *events.TOKENS)
+            bubble.quote_token, bubble.event_id = content["quoteToken"], event["webhookEventId"]
+            bubble.edited, bubble.fate = True, "sending"
             self._platform.show(bubble)
             return self._noted(event, author.user_id, hidden=True)
 
@@ -237,7 +236,8 @@ class Drafts:
             else:
                 place.members = [user_id for user_id in place.members if user_id not in moved]
             self._platform.show_people()
-            details = {kind.removeprefix("member").lower(): events.members(people)}
+            members = {"members": [events.source(each) for each in people]}
+            details = {kind.removeprefix("member").lower(): members}
             event = self._event(kind, None, place, **details)
             return self._noted(event, moved[0] if moved else None)
 
@@ -248,7 +248,7 @@ class Drafts:
             event = self._event("message", author, group, message=content)
             if group is None:
                 author.wrote_at = self._platform.clock.time()
-            return self._noted(event, author.user_id, _shown(content))
+            return self._noted(event, author.user_id, events.without(content, *events.TOKENS))
 
     def _noticed(
         self, kind: str, user: Who, chat: Where, said: dict[str, Any] | None = None, **details: Any
@@ -313,10 +313,6 @@ class Drafts:
 
     def _group(self, group: Group | str) -> Group:
         return self._platform.world.group(group if isinstance(group, str) else group.chat_id)
-
-
-def _shown(content: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in content.items() if name not in HIDDEN}
 
 
 def _notice(event: Event) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from textwrap import indent
 from typing import Any
 
 from linesim.model.errors import NotPossible
+from linesim.model.events import TOKENS, without
 from linesim.model.media import SAMPLES
 from linesim.model.platform import Platform
 from linesim.model.sent import JAPAN
@@ -25,9 +26,8 @@ AT_ONCE_SECONDS = 0.5
 LEAST_WAIT_SECONDS = 10
 MOST_MEDIUM_BYTES = 200_000
 MOST_LETTERS = 60
-# The kit gives these itself.
-OWN = {"quoteToken", "markAsReadToken"}
-COMMON = {"webhookEventId", "deliveryContext", "timestamp", "source", "replyToken", "mode"}
+# The kit gives these itself, and the tokens of messages.
+COMMON = ("webhookEventId", "deliveryContext", "timestamp", "source", "replyToken", "mode")
 
 FILE = '''"""A chat that linesim recorded. Actions played: {played}; not played: {left}."""
 
@@ -216,10 +216,11 @@ class _Recording:
                 return _call("member_leaves", self.name(one), group=group)
             case {"unsend": {"messageId": message_id}}:
                 return _call("unsends", user, message_id, group=group)
-        return _call("sends", user, _without(event, COMMON), group=group)
+        return _call("sends", user, without(event, *COMMON), group=group)
 
     def _message(self, user: _Code | None, group: _Code | None, message: dict[str, Any]) -> str:
-        content = _without(message, OWN if message["id"] in self._named else {*OWN, "id"})
+        hidden = TOKENS if message["id"] in self._named else (*TOKENS, "id")
+        content = without(message, *hidden)
         if content.keys() == {"type", "text"}:
             return _call("says", user, content["text"], group=group)
         if (kind := content["type"]) not in SAMPLES:
@@ -234,10 +235,6 @@ class _Recording:
             return None
         data = b"".join(kept.medium.pieces())
         return self.media.setdefault(data, _Code(f"DATA_{len(self.media) + 1}"))
-
-
-def _without(event: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    return {name: value for name, value in event.items() if name not in names}
 
 
 def _call(method: str, *values: Any, **named: Any) -> str:

@@ -57,7 +57,7 @@ KEPT: Mapping[str, tuple[str, Any]] = {
 """Each part of the document: the attribute of the platform that it is, and its type. A part that a
 document lacks is as in a new simulator. Raise the version when the form of a part changes.
 """
-
+NEVER_BACK = {"ahead", "nextMessageId"}
 
 _HOW = ConfigDict(
     extra="forbid",
@@ -87,6 +87,8 @@ def load(platform: Platform, data: bytes) -> None:
             value = getattr(saved, name)
             *owner, attribute = path.split(".")
             found = attrgetter(path)(new) if value is None else value
+            if name in NEVER_BACK:
+                found = max(found, attrgetter(path)(platform))
             setattr(reduce(getattr, owner, platform), attribute, found)
         platform.reply_tokens, platform.pages = new.reply_tokens, new.pages
         platform.link_tokens = new.link_tokens

@@ -228,9 +228,8 @@ class Sim:
         ]
 
     def closest_starts(self, after: int = 0) -> float | None:
-        """Seconds between the two calls to one host of LINE's that arrived closest together.
-
-        Counted are the calls after the one of that number; None with fewer than two.
+        """Seconds between the two calls to one host that started closest together, after that one;
+        None with fewer than two.
         """
         return self.platform.read(lambda platform: platform.calls.closest_starts(after))
 
@@ -264,9 +263,7 @@ class Sim:
 
         Raises ValueError like linesim.model.clock.
         """
-        with self.platform.watch.changing():
-            self.platform.clock.advance(seconds)
-            self.platform.show_clock()
+        self.stops.move(seconds)
 
     def stop(self) -> None:
         """Ends the waits of `unruly`, and its further webhooks."""

@@ -55,13 +55,14 @@ class Stops:
                     left = end - clock.ahead
                     if due.at is None or (until := due.at - clock.time()) >= left:
                         break
-                    self._move(min(until + MARGIN_SECONDS, left))
+                    self.move(min(until + MARGIN_SECONDS, left))
             finally:
                 self.goal = None
             if end > clock.ahead:
-                self._move(end - clock.ahead)
+                self.move(end - clock.ahead)
 
-    def _move(self, seconds: float) -> None:
+    def move(self, seconds: float) -> None:
+        """At once, without a stop."""
         with self._platform.watch.changing():
             self._platform.clock.advance(seconds)
             self._platform.show_clock()

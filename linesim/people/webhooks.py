@@ -166,7 +166,7 @@ class Webhooks:
         with platform.watch.changing():
             delivery = self._begin(made)
             for event in made:
-                self._open_token(event)
+                platform.reply_tokens.deliver(event)
         url = platform.webhook_url if platform.webhook_active else None
         self._sender.post(url, encode(platform.bot_user_id, made), delivery)
         outcome = delivery.status or delivery.error
@@ -191,18 +191,6 @@ class Webhooks:
         )
         platform.deliveries.append(delivery)
         return delivery
-
-    def _open_token(self, event: Webhook) -> None:
-        token, chat_id = event.get("replyToken"), events.chat_id_of(event)
-        if token and chat_id:
-            now_ms = self._platform.clock.time() * 1000
-            self._platform.reply_tokens.deliver(
-                token,
-                event_id=event.get("webhookEventId", ""),
-                chat_id=chat_id,
-                user_id=event["source"].get("userId"),
-                age_seconds=(now_ms - event.get("timestamp", now_ms)) / 1000,
-            )
 
     def _settle(self, event: Webhook, delivery: Delivery) -> None:
         event_id, chat_id = event.get("webhookEventId"), events.chat_id_of(event)
