@@ -3,28 +3,17 @@
 import { upload } from "./api.js";
 import { time } from "./clock.js";
 import { byId, icon, make, picture, ZONE } from "./dom.js";
-import { openMenu, setUpMenu } from "./menu.js";
-import { ask } from "./people.js";
+import { announce, ask, hint, tell } from "./popup.js";
+import { perform } from "./state.js";
 import { PLACES } from "./stickers.js";
-
-let perform; // sends an act of the open chat, or what a promise makes one
-let tell; // shows an error; an empty text clears it
-const toast = make("p", { class: "toast", role: "status", hidden: true });
-
-export function setUpActions(send, show) {
-  perform = send;
-  tell = show;
-  setUpMenu(choose);
-  byId("talk").append(toast);
-}
 
 const ACTIONS = {
   message: ({ text }) => perform({ act: "text", text }),
   postback: answer,
   uri: visit,
   datetimepicker: pickMoment,
-  camera: () => sendMedia({ capture: "environment" }),
-  cameraRoll: () => sendMedia({ multiple: true }),
+  camera: () => chooseMedia({ capture: "environment" }),
+  cameraRoll: () => chooseMedia({ multiple: true }),
   location: sendPlace,
   clipboard: copy,
   watched: ({ trackingId: tracking }) => perform({ act: "videoPlayComplete", tracking }), // a video to its end
@@ -51,7 +40,13 @@ function replyButton({ imageUrl, action }) {
     if (!STAYING.has(action.type)) drawReplies(null);
     choose({ ...action, altUri: undefined }); // LINE ignores it here
   };
-  return make("button", { type: "button", onclick }, imageUrl ? picture(imageUrl, { alt: "" }) : sign ? icon(sign) : null, action.label);
+  const shown = imageUrl ? picture(imageUrl, { alt: "" }) : sign ? icon(sign) : null;
+  return make("button", { type: "button", onclick }, shown, action.label);
+}
+
+export function openMenu(open) {
+  byId("menu-board").hidden = !open;
+  byId("menu-bar").ariaExpanded = String(open);
 }
 
 const INPUTS = {
@@ -93,49 +88,45 @@ export async function copy({ clipboardText }) {
   }
 }
 
-let hiding;
-
-function announce(what, value) {
-  toast.replaceChildren(what, make("strong", {}, value));
-  toast.hidden = false;
-  clearTimeout(hiding);
-  hiding = setTimeout(() => (toast.hidden = true), 6000);
-}
-
-const MOMENTS = { date: ["日付", "date", 0, 10], time: ["時刻", "time", 11, 16], datetime: ["日時", "datetime-local", 0, 16] };
+const MOMENTS = {
+  date: ["日付", "date", 0, 10],
+  time: ["時刻", "time", 11, 16],
+  datetime: ["日時", "datetime-local", 0, 16],
+};
 
 async function pickMoment({ data, mode, initial = "", min = "", max = "" }) {
-  const dialog = byId("moment-dialog");
-  const input = byId("moment");
   const [name, type, start, end] = MOMENTS[mode];
   const now = new Date(time()).toLocaleString("sv-SE", ZONE).replace(" ", "T").slice(start, end);
-  dialog.querySelector("h2").textContent = `${name}を選ぶ`;
-  input.type = type;
+  const input = make("input", { type, id: "moment", ariaLabel: name, required: true });
   // LINE takes a small t as well.
   [input.min, input.max, input.value] = [min, max, initial || now].map((moment) => moment.replace("t", "T"));
   if (input.validity.rangeUnderflow) input.value = input.min;
   if (input.validity.rangeOverflow) input.value = input.max;
-  byId("moment-range").textContent = min || max ? `${input.min.replace("T", " ")} 〜 ${input.max.replace("T", " ")}` : "";
-  if ((await ask(dialog)) === "ok") await perform({ act: "postback", data, params: { [mode]: input.value } });
+  const range = min || max ? [hint(`${input.min} 〜 ${input.max}`.replaceAll("T", " "))] : [];
+  if ((await ask(`${name}を選ぶ`, [input, ...range], "決定")) === "ok") {
+    await perform({ act: "postback", data, params: { [mode]: input.value } });
+  }
 }
 
-function sendMedia(properties) {
-  const input = make("input", { type: "file", accept: "image/*,video/*", ...properties });
-  input.addEventListener("change", async () => {
-    for (const file of input.files) {
-      const act = file.type.startsWith("video/") ? "video" : "image";
-      await perform(upload(file).then((medium) => ({ act, medium })));
-    }
-  });
+function chooseMedia(properties) {
+  const onchange = () => sendFiles(input.files);
+  const input = make("input", { type: "file", accept: "image/*,video/*", ...properties, onchange });
   input.click();
 }
 
+// Each is one message, in order.
+export async function sendFiles(files) {
+  for (const file of files) {
+    const [kind] = file.type.split("/");
+    const act = ["image", "video", "audio"].includes(kind) ? kind : "file";
+    if (!(await perform(upload(file).then((medium) => ({ act, medium }))))) return;
+  }
+}
+
 export async function sendPlace() {
-  byId("places").replaceChildren(
-    ...PLACES.map((place, number) =>
-      make("button", { value: String(number) }, make("strong", {}, place.title), make("small", {}, place.address)),
-    ),
+  const places = PLACES.map((place, number) =>
+    make("button", { value: String(number) }, make("strong", {}, place.title), make("small", {}, place.address)),
   );
-  const place = PLACES[await ask(byId("place-dialog"))];
+  const place = PLACES[await ask("位置情報を送る", [make("div", { class: "places" }, ...places)])];
   if (place) await perform({ act: "location", ...place });
 }

@@ -1,34 +1,36 @@
 // The page's calls to the simulator, and the stream of what changes there.
 
-const request = (path, more) =>
-  fetch(path, more).catch(() => {
+async function call(path, more) {
+  const answer = await fetch(path, more).catch(() => {
     throw new Error("シミュレーターに接続できません");
   });
+  if (answer.ok) return answer;
+  const { error } = await answer.json().catch(() => ({}));
+  throw new Error(error || `エラー ${answer.status}`);
+}
 
 export async function get(path) {
-  const answer = await request(path);
-  if (!answer.ok) throw new Error(await reason(answer));
-  return answer.json();
+  return (await call(path)).json();
 }
 
-export async function post(path, body) {
-  const answer = await request(path, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: body instanceof Blob ? body : JSON.stringify(body),
-  });
-  if (!answer.ok) throw new Error(await reason(answer));
-  return answer.json();
+export async function post(path, body, type = "application/json") {
+  const sent = body instanceof Blob ? body : JSON.stringify(body);
+  return (await call(path, { method: "POST", headers: { "content-type": type }, body: sent })).json();
 }
 
+// Types that a form could send are refused, so what is no picture, film or sound has none.
 export async function upload(file) {
-  const answer = await request(`/sim/media?name=${encodeURIComponent(file.name)}`, {
-    method: "POST",
-    headers: { "content-type": file.type || "application/octet-stream" },
-    body: file,
-  });
-  if (!answer.ok) throw new Error(await reason(answer));
-  return (await answer.json()).medium;
+  const type = /^(image|video|audio)\//.test(file.type) ? file.type : "application/octet-stream";
+  return (await post(`/sim/media?name=${encodeURIComponent(file.name)}`, file, type)).medium;
+}
+
+export async function download(path) {
+  const answer = await call(path);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await answer.blob());
+  link.download = answer.headers.get("content-disposition").match(/filename="(.+)"/)[1];
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 // One webhook with one event; resolves when the bot server has answered or failed to.
@@ -37,16 +39,11 @@ export function act(details) {
 }
 
 // `handlers`: open, lost, and one for each kind of change. The browser reconnects by itself.
-export function listen(handlers) {
+export function listen({ open, lost, ...changes }) {
   const stream = new EventSource("/sim/stream");
-  stream.onopen = handlers.open;
-  stream.onerror = handlers.lost;
-  for (const kind of ["bubble", "people", "loading", "clock", "menu"]) {
-    stream.addEventListener(kind, (event) => handlers[kind](JSON.parse(event.data)));
+  stream.onopen = open;
+  stream.onerror = lost;
+  for (const [kind, take] of Object.entries(changes)) {
+    stream.addEventListener(kind, (event) => take(JSON.parse(event.data)));
   }
-}
-
-export async function reason(answer) {
-  const body = await answer.json().catch(() => ({}));
-  return body.error || `エラー ${answer.status}`;
 }

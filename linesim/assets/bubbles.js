@@ -1,7 +1,12 @@
 // One line of a chat as an element.
 
+import { copy } from "./actions.js";
+import { edit, quote } from "./composer.js";
 import { avatar, botAvatar, byId, clock, icon, make, picture } from "./dom.js";
 import { drawMessage, summary } from "./messages.js";
+import { openPopup } from "./popup.js";
+import { chat, here, me, nameById, perform } from "./state.js";
+import { note } from "./strip.js";
 
 const ERRORS = {
   could_not_connect: "ボットのサーバーに接続できません",
@@ -12,78 +17,71 @@ const ERRORS = {
 
 const known = new Map(); // message id -> bubble, for quotes
 
-// `context`: me (the user whose phone this is), bot (its name), names (a name by user id), and handlers
-// menu(bubble, place) and choose(action).
-export function render(bubble, context) {
-  if (bubble.messageId) known.set(bubble.messageId, bubble);
-  const row = rowOf(bubble, context);
-  row.dataset.number = bubble.number;
-  row.dataset.at = bubble.at;
-  if (bubble.messageId && !bubble.unsent) {
-    row.querySelector(".line").addEventListener("contextmenu", (event) => {
-      if (event.target.closest("a, video, audio")) return;
-      event.preventDefault();
-      const { clientX: x, clientY: y } = event;
-      context.handlers.menu(bubble, { left: x, right: x, top: y, bottom: y });
-    });
+const isMine = ({ userId }) => Boolean(userId) && userId === me();
+
+export function render(bubble) {
+  const { unsent, speaker, messageId, message, userId } = bubble;
+  if (messageId) known.set(messageId, bubble);
+  if (unsent) return notice("メッセージの送信を取り消しました", bubble);
+  if (speaker === "notice") return notice(noticeText(bubble), bubble);
+  const line = make("div", { class: "line" }, content(bubble));
+  const aside = asideOf(bubble);
+  if (messageId) line.addEventListener("contextmenu", (event) => openAt(event, bubble));
+  if (isMine(bubble)) {
+    line.prepend(aside);
+    return make("li", { class: "mine" }, line, failure(bubble));
   }
-  return row;
-}
-
-function more(bubble, { handlers }) {
-  if (!bubble.messageId) return null;
-  const open = ({ currentTarget }) => handlers.menu(bubble, currentTarget.getBoundingClientRect());
-  return make("button", { class: "more", type: "button", ariaLabel: "メッセージのメニュー", ariaHasPopup: "menu", onclick: open }, icon("more"));
-}
-
-function rowOf(bubble, context) {
-  if (bubble.unsent) return notice("メッセージの送信を取り消しました", bubble);
-  if (bubble.speaker === "notice") return notice(noticeText(bubble, context.names), bubble);
-  return bubble.userId && bubble.userId === context.me ? mine(bubble, context) : theirs(bubble, context);
-}
-
-function mine(bubble, context) {
-  const aside = make(
-    "span",
-    { class: "aside" },
-    more(bubble, context),
-    bubble.edited ? make("span", {}, "編集済み") : null,
-    make("span", { class: "read" }, bubble.read ? "既読" : bubble.fate === "sending" ? "送信中" : ""),
-    make("time", {}, clock(bubble.at)),
-  );
-  return make(
-    "li",
-    { class: "mine" },
-    make("div", { class: "line" }, aside, content(bubble, context)),
-    failure(bubble),
-  );
-}
-
-function theirs(bubble, context) {
-  const fromBot = bubble.speaker === "bot";
-  const name = nameOf(bubble, context);
-  const edited = bubble.edited ? make("span", {}, "編集済み") : null;
-  const aside = make("span", { class: "aside" }, more(bubble, context), edited, make("time", {}, clock(bubble.at)));
+  line.append(aside);
+  const [fromBot, name] = [speaker === "bot", nameOf(bubble)];
   return make(
     "li",
     { class: `theirs${fromBot ? " bot" : ""}` },
-    fromBot ? botPicture(bubble.message.sender) : avatar(bubble.userId, name),
-    make(
-      "div",
-      { class: "said" },
-      make("span", { class: "sender" }, name),
-      make("div", { class: "line" }, content(bubble, context), aside),
-      failure(bubble),
-    ),
+    fromBot ? botPicture(message.sender) : avatar(userId, name),
+    make("div", { class: "said" }, make("span", { class: "sender" }, name), line, failure(bubble)),
   );
+}
+
+function asideOf(bubble) {
+  const { messageId, edited, read, fate, at } = bubble;
+  const properties = { class: "more", type: "button", ariaLabel: "メッセージのメニュー", ariaHasPopup: "menu" };
+  const onclick = ({ currentTarget }) => openMenu(bubble, currentTarget.getBoundingClientRect());
+  return make(
+    "span",
+    { class: "aside" },
+    messageId ? make("button", { ...properties, onclick }, icon("more")) : null,
+    edited ? make("span", {}, "編集済み") : null,
+    isMine(bubble) ? make("span", { class: "read" }, read ? "既読" : fate === "sending" ? "送信中" : "") : null,
+    make("time", {}, clock(at)),
+  );
+}
+
+function openAt(event, bubble) {
+  if (event.target.closest("a, video, audio")) return;
+  event.preventDefault();
+  const { clientX: x, clientY: y } = event;
+  openMenu(bubble, { left: x, right: x, top: y, bottom: y });
+}
+
+const UNQUOTABLE = new Set(["audio", "file", "location", "imagemap"]);
+
+function openMenu(bubble, place) {
+  const { message, messageId } = bubble;
+  const [canQuote, mine] = [!byId("composer").hidden && !UNQUOTABLE.has(message.type), isMine(bubble)];
+  const items = [
+    canQuote && ["リプライ", "reply", () => quote(bubble, nameOf(bubble), summary(message))],
+    message.text && ["コピー", "copy", () => copy({ clipboardText: message.text })],
+    mine && message.type === "text" && chat().kind === "group" && ["編集", "edit", () => edit(bubble)],
+    mine && ["送信取消", "undo", () => perform({ act: "unsend", message: messageId })],
+  ].filter(Boolean);
+  if (items.length) openPopup(place, items);
 }
 
 function notice(text, bubble) {
   return make("li", { class: "notice" }, make("span", {}, text), failure(bubble));
 }
 
-function noticeText({ message, userId }, names) {
-  const who = userId ? names(userId) : "";
+function noticeText({ message, userId }) {
+  const who = userId ? nameById(userId) : "";
   const texts = {
     follow: message.isUnblocked ? "ブロックを解除しました" : "ボットを友だちに追加しました",
     unfollow: "ボットをブロックしました",
@@ -102,31 +100,32 @@ function noticeText({ message, userId }, names) {
 function failure({ fate, status, error }) {
   if (fate !== "failed") return null;
   const why = status ? `応答 ${status}` : ERRORS[error] || error;
-  return make("p", { class: "failure" }, `ボットに届いていません（${why}）`);
+  return note("bad failure", `ボットに届いていません（${why}）`);
 }
 
-function nameOf({ speaker, message, userId }, { bot, names }) {
-  return speaker === "bot" ? message.sender?.name || bot : names(userId);
+function nameOf({ speaker, message, userId }) {
+  return speaker === "bot" ? message.sender?.name || here.state.bot.name : nameById(userId);
 }
 
 function botPicture(sender) {
   return sender?.iconUrl ? picture(sender.iconUrl, { class: "avatar", alt: "" }) : botAvatar();
 }
 
-function content(bubble, context) {
-  const drawn = drawMessage(bubble, context);
+function content(bubble) {
+  const drawn = drawMessage(bubble);
   const quoted = bubble.quoted || bubble.message.quotedMessageId;
-  return quoted ? make("div", { class: "quoting" }, quote(quoted, context), drawn) : drawn;
+  return quoted ? make("div", { class: "quoting" }, drawQuote(quoted), drawn) : drawn;
 }
 
-function quote(messageId, context) {
+function drawQuote(messageId) {
   const quoted = known.get(messageId);
   if (!quoted || quoted.unsent) return make("span", { class: "quote" }, "元のメッセージは表示できません");
-  const show = () => byId("bubbles").querySelector(`[data-number="${quoted.number}"]`)?.scrollIntoView({ block: "center" });
+  const row = () => byId("bubbles").querySelector(`[data-number="${quoted.number}"]`);
+  const onclick = () => row()?.scrollIntoView({ block: "center" });
   return make(
     "button",
-    { class: "quote", type: "button", title: "元のメッセージへ", onclick: show },
-    make("strong", {}, nameOf(quoted, context)),
-    make("span", {}, summary(quoted.message, context.names)),
+    { class: "quote", type: "button", title: "元のメッセージへ", onclick },
+    make("strong", {}, nameOf(quoted)),
+    make("span", {}, summary(quoted.message)),
   );
 }

@@ -2,6 +2,7 @@
 
 import { post } from "./api.js";
 import { byId, ZONE } from "./dom.js";
+import { trying } from "./popup.js";
 
 const FORM = new Intl.DateTimeFormat("ja-JP", {
   year: "numeric", month: "numeric", day: "numeric", weekday: "short",
@@ -11,36 +12,29 @@ const FORM = new Intl.DateTimeFormat("ja-JP", {
 let offset = null; // milliseconds from the browser's clock to the simulator's
 let known = 0; // the seconds by which the simulator's was moved ahead
 
-// `tell(text)` shows an error; an empty text clears it.
-export function setUpClock(tell) {
-  // The simulator stops at each timer of the bot, so this may take a while.
-  const busy = (is) => {
-    for (const button of document.querySelectorAll(".clock button")) button.disabled = is;
-    byId("clock-moving").hidden = !is;
-  };
-  const advance = async (seconds) => {
-    const focused = document.activeElement;
-    busy(true);
-    try {
-      setClock(await post("/sim/clock", { advance: seconds }));
-      tell("");
-    } catch (error) {
-      tell(`時計を進められませんでした: ${error.message}`);
-    } finally {
-      busy(false);
-      focused?.focus();
-    }
-  };
-  byId("clock-steps").addEventListener("click", ({ target }) => {
-    if (target.dataset.seconds) advance(+target.dataset.seconds);
-  });
-  byId("clock-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    advance(byId("clock-seconds").valueAsNumber);
-    byId("clock-seconds").value = "";
-  });
-  tick();
+// The simulator stops at each timer of the bot, so this may take a while.
+async function advance(seconds) {
+  const focused = document.activeElement;
+  busy(true);
+  await trying("時計を進められませんでした", async () => setClock(await post("/sim/clock", { advance: seconds })));
+  busy(false);
+  focused?.focus();
 }
+
+function busy(is) {
+  for (const button of document.querySelectorAll(".clock button")) button.disabled = is;
+  byId("clock-moving").hidden = !is;
+}
+
+byId("clock-steps").addEventListener("click", ({ target }) => {
+  if (target.dataset.seconds) advance(+target.dataset.seconds);
+});
+byId("clock-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  advance(byId("clock-seconds").valueAsNumber);
+  event.target.reset();
+});
+tick();
 
 // `now` and `ahead` in seconds, from the simulator. Late messages are ignored: a simulator's clock
 // never goes back.
@@ -62,7 +56,9 @@ function tick() {
   setTimeout(tick, 1000 - (time() % 1000));
 }
 
-export const time = () => Date.now() + (offset ?? 0);
+export function time() {
+  return Date.now() + (offset ?? 0);
+}
 
 function draw() {
   if (offset !== null) byId("clock-now").textContent = FORM.format(time());

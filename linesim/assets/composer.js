@@ -1,17 +1,14 @@
-// The input line, with its drafts, its trays of stickers and attachments, and files that are dropped.
+// The input line, with its drafts and mentions, its trays, and files that are pasted or dropped.
 
-import { sendPlace } from "./actions.js";
-import { upload } from "./api.js";
+import { sendFiles, sendPlace } from "./actions.js";
 import { byId, make, moveByArrows } from "./dom.js";
-import { offer, takesKey, withdraw } from "./mentions.js";
+import { chat, here, nameById, perform } from "./state.js";
 import { STICKERS, stickerPicture } from "./stickers.js";
 
 const text = byId("text");
 const TRAYS = ["tools", "stickers"];
 let where = null; // the open chat's id
 let about = null; // the message that is quoted or edited: { bubble, edits, before }
-let send; // sends an act, or what a promise makes one; resolves to whether it was sent
-let people; // the names that can be mentioned
 
 const canSend = () => where && !byId("composer").hidden;
 const draftOf = (chatId) => localStorage.getItem(`draft:${chatId}`) || "";
@@ -21,31 +18,26 @@ function keep(chatId, words) {
   else localStorage.removeItem(`draft:${chatId}`);
 }
 
-export function setUpComposer(perform, names) {
-  [send, people] = [perform, names];
-  byId("composer").addEventListener("submit", (event) => {
+byId("composer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  submit();
+});
+text.addEventListener("input", () => {
+  changed();
+  offer(fitting(), 0);
+});
+text.addEventListener("blur", () => offer([]));
+text.addEventListener("keydown", (event) => {
+  // While an input method converts kana, Enter accepts the conversion; Safari reports 229 instead.
+  if (event.isComposing || event.keyCode === 229) return;
+  if (takesKey(event)) event.preventDefault();
+  else if (event.key === "Enter" && !event.shiftKey) {
     event.preventDefault();
     submit();
-  });
-  text.addEventListener("input", () => {
-    changed();
-    offer(text, people());
-  });
-  text.addEventListener("blur", () => withdraw(text));
-  text.addEventListener("keydown", (event) => {
-    // While an input method converts kana, Enter accepts the conversion; Safari reports 229
-    // instead.
-    if (event.isComposing || event.keyCode === 229 || takesKey(text, event)) return;
-    if (event.key === "Enter" && !event.shiftKey) {
-      event.preventDefault();
-      submit();
-    }
-  });
-  byId("about-close").addEventListener("click", () => dismiss());
-  byId("composer").addEventListener("keydown", ({ key }) => key === "Escape" && dismiss());
-  setUpTrays();
-  setUpFiles();
-}
+  }
+});
+byId("about-close").addEventListener("click", () => dismiss());
+byId("composer").addEventListener("keydown", ({ key, defaultPrevented }) => key === "Escape" && !defaultPrevented && dismiss());
 
 // The open chat, with its draft.
 export function writeIn(chatId) {
@@ -92,8 +84,9 @@ async function submit() {
   setAbout(null);
   fill(wanted?.edits ? wanted.before : "");
   const message = wanted?.bubble.messageId;
-  const act = wanted?.edits ? { act: "edit", message, text: words } : { act: "text", text: words, ...(message && { quoted: message }) };
-  if (await send(act)) return;
+  const said = { act: "text", text: words, ...(message && { quoted: message }) };
+  const act = wanted?.edits ? { act: "edit", message, text: words } : said;
+  if (await perform(act)) return;
   const again = (later) => (wanted?.edits ? words : [words, later].filter(Boolean).join("\n"));
   if (chatId !== where) keep(chatId, again(draftOf(chatId)));
   else {
@@ -118,67 +111,57 @@ export function closeTrays() {
   for (const name of TRAYS) toggle(name, false);
 }
 
-function setUpTrays() {
-  for (const name of TRAYS) {
-    moveByArrows(byId(name));
-    byId(`open-${name}`).addEventListener("click", () => {
-      const open = byId(name).hidden;
-      closeTrays();
-      toggle(name, open);
-      if (open) byId(name).querySelector("button").focus();
-    });
-  }
-  byId("stickers").replaceChildren(
-    ...STICKERS.map(({ packageId, stickerId, keywords }) =>
-      make(
-        "button",
-        { type: "button", ariaLabel: `スタンプ ${keywords[0]}`, onclick: () => chosen({ act: "sticker", package: packageId, sticker: stickerId, keywords }) },
-        stickerPicture({ packageId, stickerId }),
-      ),
-    ),
-  );
-  byId("tools").addEventListener("click", ({ target }) => {
-    const kind = target.closest("[data-send]")?.dataset.send;
-    if (!kind) return;
-    if (kind === "upload") byId("upload").click();
-    else chosen(kind === "location" ? null : { act: kind });
+for (const name of TRAYS) {
+  moveByArrows(byId(name));
+  byId(`open-${name}`).addEventListener("click", () => {
+    const open = byId(name).hidden;
+    closeTrays();
+    toggle(name, open);
+    if (open) byId(name).querySelector("button").focus();
   });
 }
+byId("stickers").replaceChildren(
+  ...STICKERS.map(({ packageId, stickerId, keywords }) => {
+    const onclick = () => leaveTray(() => perform({ act: "sticker", package: packageId, sticker: stickerId, keywords }));
+    const properties = { type: "button", ariaLabel: `スタンプ ${keywords[0]}`, onclick };
+    return make("button", properties, stickerPicture({ packageId, stickerId }));
+  }),
+);
+byId("tools").addEventListener("click", ({ target }) => {
+  const kind = target.closest("[data-send]")?.dataset.send;
+  if (kind === "upload") byId("upload").click();
+  else if (kind) leaveTray(() => (kind === "location" ? sendPlace() : perform({ act: kind })));
+});
 
-function chosen(act) {
+function leaveTray(send) {
   closeTrays();
   text.focus();
-  if (act) send(act);
-  else sendPlace();
+  send();
 }
 
 function toggle(name, open) {
   byId(name).hidden = !open;
-  byId(`open-${name}`).setAttribute("aria-expanded", String(open));
+  byId(`open-${name}`).ariaExpanded = String(open);
 }
 
-// Files that are chosen, pasted or dropped; each is one message, in order.
-function setUpFiles() {
-  const input = byId("upload");
-  input.addEventListener("change", () => {
-    closeTrays();
-    sendFiles([...input.files]);
-    input.value = "";
-  });
-  text.addEventListener("paste", (event) => take(event, event.clipboardData));
-  // On the whole page: a browser would open a file that is dropped beside the chat.
-  const page = document.body;
-  page.addEventListener("dragover", (event) => {
-    if (!event.dataTransfer.types.includes("Files")) return;
-    event.preventDefault();
-    page.classList.toggle("dropping", canSend());
-  });
-  page.addEventListener("dragleave", () => page.classList.remove("dropping"));
-  page.addEventListener("drop", (event) => {
-    page.classList.remove("dropping");
-    take(event, event.dataTransfer);
-  });
-}
+byId("upload").addEventListener("change", ({ target }) => {
+  closeTrays();
+  sendFiles([...target.files]);
+  target.value = "";
+});
+text.addEventListener("paste", (event) => take(event, event.clipboardData));
+// On the whole page: a browser would open a file that is dropped beside the chat.
+const page = document.body;
+page.addEventListener("dragover", (event) => {
+  if (!event.dataTransfer.types.includes("Files")) return;
+  event.preventDefault();
+  page.classList.toggle("dropping", canSend());
+});
+page.addEventListener("dragleave", () => page.classList.remove("dropping"));
+page.addEventListener("drop", (event) => {
+  page.classList.remove("dropping");
+  take(event, event.dataTransfer);
+});
 
 function take(event, { files }) {
   if (!files.length) return;
@@ -186,10 +169,50 @@ function take(event, { files }) {
   if (canSend()) sendFiles([...files]);
 }
 
-async function sendFiles(files) {
-  for (const file of files) {
-    const [kind] = file.type.split("/");
-    const act = ["image", "video", "audio"].includes(kind) ? kind : "file";
-    if (!(await send(upload(file).then((medium) => ({ act, medium }))))) return;
-  }
+// Typing @ in a group offers its members, the bot and All.
+let offered = [];
+let place = 0;
+
+// The names that fit the letters from the last @ to the caret.
+function fitting() {
+  const [, letters] = /@([^\s@]*)$/.exec(text.value.slice(0, text.selectionStart)) || [];
+  const { kind, members } = chat() || {};
+  if (letters === undefined || !members || kind === "user") return [];
+  const names = [...members.filter((id) => id !== here.speaker).map(nameById), here.state.bot.name, "All"];
+  return names.filter((name) => name.toLowerCase().startsWith(letters.toLowerCase()));
+}
+
+function offer(names, chosen) {
+  [offered, place] = [names, chosen];
+  byId("mentions").hidden = !names.length;
+  byId("mentions").replaceChildren(
+    ...names.map((name, number) => {
+      const onpointerdown = (event) => {
+        event.preventDefault();
+        insert(name);
+      };
+      const properties = { id: `mention-${number}`, role: "option", ariaSelected: String(number === place) };
+      return make("li", { ...properties, onpointerdown }, `@${name}`);
+    }),
+  );
+  text.setAttribute("aria-activedescendant", names.length ? `mention-${place}` : "");
+  byId(`mention-${place}`)?.scrollIntoView({ block: "nearest" });
+}
+
+// Whether the key was for the offered names.
+function takesKey({ key }) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[key];
+  if (!offered.length) return false;
+  if (step) offer(offered, (place + step + offered.length) % offered.length);
+  else if (key === "Enter" || key === "Tab") insert(offered[place]);
+  else if (key === "Escape") offer([]);
+  else return false;
+  return true;
+}
+
+function insert(name) {
+  const start = text.value.slice(0, text.selectionStart).lastIndexOf("@");
+  text.setRangeText(`@${name} `, start, text.selectionStart, "end");
+  changed();
+  offer([]);
 }

@@ -5,6 +5,7 @@ export function make(tag, properties = {}, ...children) {
   for (const [name, value] of Object.entries(properties)) {
     if (value === undefined || value === null || value === false) continue;
     if (name === "class") element.className = value;
+    else if (name === "style") set(element, value);
     else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name in element) element[name] = value;
     else element.setAttribute(name, value);
@@ -13,10 +14,18 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+// Styles, one by one: the page's policy forbids style attributes.
+export function set(element, styles) {
+  for (const [name, value] of Object.entries(styles)) {
+    if (value !== undefined) element.style.setProperty(name, value);
+  }
+}
+
 // A picture from anywhere; a neutral sign stands in its place if it does not load.
 export function picture(src, properties) {
-  const missing = () => make("span", { class: `${properties.class || ""} missing`, title: `画像を読み込めません: ${src}` }, icon("photo"));
-  const image = make("img", { ...properties, src, onerror: () => image.replaceWith(missing()) });
+  const words = { class: `${properties.class || ""} missing`, title: `画像を読み込めません: ${src}` };
+  const onerror = () => image.replaceWith(make("span", words, icon("photo")));
+  const image = make("img", { ...properties, src, onerror });
   return image;
 }
 
@@ -62,16 +71,12 @@ export const byId = (id) => document.getElementById(id);
 
 // A circle with the name's first letter, its colour drawn from the id.
 export function avatar(id, name) {
-  const element = make("span", { class: "avatar", ariaHidden: "true" }, [...name][0] || "？");
-  element.style.setProperty("--hue", hueOf(id));
-  return element;
+  return make("span", { class: "avatar", ariaHidden: "true", style: { "--hue": hueOf(id) } }, [...name][0] || "？");
 }
 
 export const hueOf = (id) => [...id].reduce((hue, letter) => (hue * 31 + letter.charCodeAt(0)) % 360, 0);
 
-export function botAvatar() {
-  return make("img", { class: "avatar", src: "/page/icon.svg", alt: "" });
-}
+export const botAvatar = () => make("img", { class: "avatar", src: "/page/icon.svg", alt: "" });
 
 // All times are Japan's, as LINE's own are, whatever the browser's zone is.
 export const ZONE = { timeZone: "Asia/Tokyo" };

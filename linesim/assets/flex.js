@@ -1,7 +1,8 @@
 // Draws a Flex Message as LINE's own simulator does. A value is set only if it has a form that LINE
-// documents, and by the CSS object model: the page's policy forbids style attributes.
+// documents.
 
-import { make } from "./dom.js";
+import { choose } from "./actions.js";
+import { make, set } from "./dom.js";
 
 const BUBBLES = ["nano", "micro", "deca", "hecto", "kilo", "mega", "giga"];
 const BLOCKS = ["header", "hero", "body", "footer"];
@@ -15,8 +16,6 @@ const IMAGES = {
   xxl: "160px", "3xl": "180px", "4xl": "200px", "5xl": "220px", full: "100%",
 };
 const BORDERS = { none: "0px", light: "0.5px", normal: "1px", medium: "2px", "semi-bold": "3px", bold: "4px" };
-const GRAVITIES = { top: "flex-start", center: "center", bottom: "flex-end" };
-const ALIGNS = { start: "flex-start", center: "center", end: "flex-end" };
 
 // Readers: each gives the CSS value of one of LINE's values, or undefined.
 const reader = (pattern, words = {}) => (value) =>
@@ -37,45 +36,40 @@ const angle = reader(/^\d+(\.\d+)?deg$/);
 const percent = reader(/^\d+(\.\d+)?%$/);
 const source = reader(/^https:\/\//i);
 const arrangement = reader(/^(flex-start|center|flex-end|space-(between|around|evenly))$/);
+const upright = word({ top: "flex-start", center: "center", bottom: "flex-end" });
+const sideways = word({ start: "flex-start", center: "center", end: "flex-end" });
 const weight = word({ regular: "400", bold: "700" });
 const slant = reader(/^(normal|italic)$/);
 const decoration = reader(/^(none|underline|line-through)$/);
 const direction = reader(/^(start|center|end)$/);
 const ratio = (value) => (/^\d+(\.\d+)?:\d+(\.\d+)?$/.test(value) ? value.replace(":", " / ") : "1 / 1");
 
-function set(element, values) {
-  for (const [name, value] of Object.entries(values)) {
-    if (value !== undefined) element.style.setProperty(name, value);
-  }
+// The element of a bubble or carousel.
+export function drawFlex({ type, contents, ...bubble }) {
+  if (type !== "carousel") return drawBubble(bubble);
+  return make("div", { class: "fx-carousel" }, ...contents.map(drawBubble));
 }
 
-// The element of a bubble or carousel. `context.choose(action)` is called as a part with an action is tapped.
-export function drawFlex({ type, contents, ...bubble }, context) {
-  if (type !== "carousel") return drawBubble(bubble, context);
-  return make("div", { class: "fx-carousel" }, ...contents.map((each) => drawBubble(each, context)));
-}
-
-function drawBubble(bubble, context) {
+function drawBubble(bubble) {
   const size = BUBBLES.includes(bubble.size) ? bubble.size : "mega";
   const blocks = BLOCKS.filter((name) => bubble[name]);
   const element = make(
     "div",
     { class: `fx-bubble fx-${size}`, dir: bubble.direction === "rtl" ? "rtl" : "ltr" },
-    ...blocks.map((name, place) => drawBlock(name, bubble, place === 0, context)),
+    ...blocks.map((name, place) => drawBlock(name, bubble, place === 0)),
   );
-  return tappable(element, bubble.action, context);
+  return tappable(element, bubble.action);
 }
 
-function drawBlock(name, { [name]: component, styles }, isFirst, context) {
+function drawBlock(name, { [name]: component, styles }, isFirst) {
   const { backgroundColor, separator, separatorColor } = styles?.[name] || {};
   const line = separator && !isFirst ? " fx-lined" : "";
-  const element = make("div", { class: `fx-block fx-${name}${line}` }, drawComponent(component, context));
-  set(element, { "background-color": colour(backgroundColor), "border-top-color": colour(separatorColor) });
-  return element;
+  const style = { "background-color": colour(backgroundColor), "border-top-color": colour(separatorColor) };
+  return make("div", { class: `fx-block fx-${name}${line}`, style }, drawComponent(component));
 }
 
-function drawComponent(component, context) {
-  const element = Object.hasOwn(DRAWN, component.type) ? DRAWN[component.type](component, context) : make("div");
+function drawComponent(component) {
+  const element = Object.hasOwn(DRAWN, component.type) ? DRAWN[component.type](component) : make("div");
   set(element, {
     position: component.position === "absolute" ? "absolute" : undefined,
     top: offset(component.offsetTop),
@@ -84,19 +78,18 @@ function drawComponent(component, context) {
     "inset-inline-end": offset(component.offsetEnd),
   });
   const isOwn = ["button", "video"].includes(component.type); // a part of it is tapped
-  return isOwn ? element : tappable(element, component.action, context);
+  return isOwn ? element : tappable(element, component.action);
 }
 
 const DRAWN = {
-  box(box, context) {
+  box(box) {
     const layout = ["horizontal", "baseline"].includes(box.layout) ? box.layout : "vertical";
     const children = box.contents.map((component, place) => {
-      const element = drawComponent(component, context);
+      const element = drawComponent(component);
       arrange(element, component, { ...box, layout }, place === 0);
       return element;
     });
-    const element = make("div", { class: `fx-box fx-${layout}` }, ...children);
-    set(element, {
+    const style = {
       width: extent(box.width),
       height: extent(box.height),
       "max-width": extent(box.maxWidth),
@@ -113,33 +106,29 @@ const DRAWN = {
       "border-radius": space(box.cornerRadius),
       "justify-content": arrangement(box.justifyContent),
       "align-items": layout === "baseline" ? undefined : arrangement(box.alignItems),
-    });
-    return element;
+    };
+    return make("div", { class: `fx-box fx-${layout}`, style }, ...children);
   },
 
-  button({ action, style, color, height, gravity, adjustMode, scaling }, context) {
+  button({ action, style, color, height, gravity, adjustMode, scaling }) {
     const kind = ["primary", "secondary"].includes(style) ? style : "link";
-    const label = drawLine([action.label || ""], adjustMode);
+    const label = drawLine([action.label || ""], adjustMode, { "--fx-font": scaled(FONTS.md, scaling) });
     const small = height === "sm" ? " fx-small" : "";
-    const button = make("button", { type: "button", class: `fx-${kind}${small}` }, label);
-    set(button, { [kind === "link" ? "color" : "background-color"]: colour(color) });
-    set(label, { "--fx-font": scaled(FONTS.md, scaling) });
-    const element = make("div", { class: "fx-button" }, tappable(button, action, context));
-    set(element, { "justify-content": word(GRAVITIES)(gravity) });
-    return element;
+    const paint = { [kind === "link" ? "color" : "background-color"]: colour(color) };
+    const button = make("button", { type: "button", class: `fx-${kind}${small}`, style: paint }, label);
+    return make("div", { class: "fx-button", style: { "justify-content": upright(gravity) } }, tappable(button, action));
   },
 
   image({ url, size, align, gravity, aspectRatio, aspectMode, backgroundColor, animated }) {
     const width = imageSize(size) || IMAGES.md;
-    const area = picture(url, { cover: aspectMode === "cover", animated });
+    const area = frame(url, { cover: aspectMode === "cover", animated });
     set(area, { width, "aspect-ratio": ratio(aspectRatio), "background-color": colour(backgroundColor) });
-    const element = make("div", { class: `fx-image${width.endsWith("%") ? " fx-wide" : ""}` }, area);
-    set(element, { "align-items": word(ALIGNS)(align), "justify-content": word(GRAVITIES)(gravity) });
-    return element;
+    const style = { "align-items": sideways(align), "justify-content": upright(gravity) };
+    return make("div", { class: `fx-image${width.endsWith("%") ? " fx-wide" : ""}`, style }, area);
   },
 
   icon({ url, size, aspectRatio, scaling }) {
-    const element = picture(url);
+    const element = frame(url);
     element.classList.add("fx-icon");
     set(element, { height: scaled(font(size) || FONTS.md, scaling), "aspect-ratio": ratio(aspectRatio) });
     return element;
@@ -147,33 +136,27 @@ const DRAWN = {
 
   text({ text, contents, wrap, maxLines, lineSpacing, align, gravity, adjustMode, ...look }) {
     const parts = contents?.length ? contents.map((span) => drawSpan(span, look.scaling)) : [text];
-    const line = drawLine(parts, wrap ? "" : adjustMode);
-    set(line, { ...lettering(look, look.scaling), "text-align": direction(align), "--fx-spacing": reader(px)(lineSpacing) });
+    const style = { ...lettering(look, look.scaling), "text-align": direction(align), "--fx-spacing": reader(px)(lineSpacing) };
+    const line = drawLine(parts, wrap ? "" : adjustMode, style);
     line.classList.toggle("fx-wrap", wrap === true);
     if (wrap && maxLines > 0) {
       line.classList.add("fx-clamp");
       set(line, { "-webkit-line-clamp": Number(maxLines) });
     }
-    const element = make("div", { class: "fx-text" }, line);
-    set(element, { "justify-content": word(GRAVITIES)(gravity) });
-    return element;
+    return make("div", { class: "fx-text", style: { "justify-content": upright(gravity) } }, line);
   },
 
-  separator({ color }) {
-    const element = make("div", { class: "fx-separator" });
-    set(element, { color: colour(color) });
-    return element;
-  },
+  separator: ({ color }) => make("div", { class: "fx-separator", style: { color: colour(color) } }),
 
   filler: () => make("div"),
 
-  video({ url, previewUrl, aspectRatio, altContent, action }, context) {
-    const element = make("div", { class: "fx-video" });
-    const link = () => tappable(make("button", { type: "button", class: "fx-more" }, action.label || ""), action, context);
+  video({ url, previewUrl, aspectRatio, altContent, action }) {
+    const element = make("div", { class: "fx-video", style: { "aspect-ratio": ratio(aspectRatio) } });
+    const link = () => tappable(make("button", { type: "button", class: "fx-more" }, action.label || ""), action);
     const offer = (hasEnded) =>
       element.replaceChildren(
-        picture(previewUrl, { cover: true }),
-        make("button", { type: "button", class: "fx-play", ariaLabel: "再生", onclick: play }),
+        frame(previewUrl, { cover: true }),
+        make("button", { type: "button", class: "play fx-play", ariaLabel: "再生", onclick: play }),
         hasEnded && action ? link() : "",
       );
     const play = () =>
@@ -183,10 +166,9 @@ const DRAWN = {
           controls: true,
           autoplay: true,
           onended: () => offer(true), // LINE offers the action then
-          onerror: () => element.replaceWith(drawComponent(altContent, context)),
+          onerror: () => element.replaceWith(drawComponent(altContent)),
         }),
       );
-    set(element, { "aspect-ratio": ratio(aspectRatio) });
     offer(false);
     return element;
   },
@@ -230,14 +212,11 @@ const lettering = (look, scaling) => ({
 });
 
 function drawSpan(span, scaling) {
-  const element = make("span", {}, span.text || "");
-  set(element, lettering(span, scaling));
-  if (font(span.size)) element.classList.add("fx-sized");
-  return element;
+  return make("span", { class: font(span.size) ? "fx-sized" : "", style: lettering(span, scaling) }, span.text || "");
 }
 
-function drawLine(parts, adjustMode) {
-  const line = make("p", { class: "fx-line" }, ...parts);
+function drawLine(parts, adjustMode, style) {
+  const line = make("p", { class: "fx-line", style }, ...parts);
   if (adjustMode === "shrink-to-fit") fitting.observe(line);
   return line;
 }
@@ -248,24 +227,22 @@ const fitting = new ResizeObserver((entries) =>
 );
 
 function shrink(line) {
-  line.style.removeProperty("--fx-shrink");
-  if (line.scrollWidth > line.clientWidth) {
-    line.style.setProperty("--fx-shrink", (line.clientWidth - 1) / line.scrollWidth);
-  }
+  set(line, { "--fx-shrink": 1 });
+  if (line.scrollWidth > line.clientWidth) set(line, { "--fx-shrink": (line.clientWidth - 1) / line.scrollWidth });
 }
 
 // A frame with an image of the bot's; until it has loaded, or if it does not, with a drawn one.
-export function picture(url, { cover = false, animated = false } = {}) {
-  const frame = make("div", { class: `fx-picture${cover ? " fx-cover" : ""}` });
+function frame(url, { cover = false, animated = false } = {}) {
+  const element = make("div", { class: `fx-picture${cover ? " fx-cover" : ""}` });
   const image = make("img", {
     alt: "",
     src: source(url),
     onload: () => animated || image.replaceWith(still(image)),
-    onerror: () => frame.classList.add("fx-missing"),
+    onerror: () => element.classList.add("fx-missing"),
   });
-  frame.append(image);
-  frame.classList.toggle("fx-missing", !source(url));
-  return frame;
+  element.append(image);
+  element.classList.toggle("fx-missing", !source(url));
+  return element;
 }
 
 // The first frame only: LINE plays an image only if it is said to be animated.
@@ -275,11 +252,11 @@ function still(image) {
   return canvas;
 }
 
-function tappable(element, action, context) {
+function tappable(element, action) {
   if (!action) return element;
   element.addEventListener("click", (event) => {
     event.stopPropagation(); // the action of the innermost part counts
-    context.choose(action);
+    choose(action);
   });
   if (element.tagName === "BUTTON") return element;
   element.classList.add("fx-tappable");

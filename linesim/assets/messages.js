@@ -1,50 +1,55 @@
 // The content of a message as an element, by its kind.
 
+import { choose } from "./actions.js";
+import { drawImagemap } from "./areas.js";
 import { film, icon, make, picture, shape } from "./dom.js";
 import { drawFlex } from "./flex.js";
-import { drawImagemap } from "./imagemap.js";
+import { nameById } from "./state.js";
 import { stickerPicture } from "./stickers.js";
 import { drawTemplate } from "./templates.js";
 
-// `bubble` is a line of the chat; `context` as for bubbles.js.
-export function drawMessage(bubble, context) {
-  return (KINDS[bubble.message.type] || unknown)(bubble.message, context, bubble);
+// `bubble` is a line of the chat.
+export function drawMessage(bubble) {
+  return (KINDS[bubble.message.type] || unknown)(bubble.message, bubble);
 }
 
 const ours = (bubble) => `/sim/contents/${encodeURIComponent(bubble.messageId)}`;
 
 const KINDS = {
   text: (message) => make("p", { class: "text" }, ...words(message.text, signs(message))),
-  textV2: (message, { names }) => make("p", { class: "text" }, ...words(message.text, substitutes(message, names))),
+  textV2: (message) => make("p", { class: "text" }, ...words(message.text, substitutes(message))),
   sticker: (message) => make("span", { title: `${message.packageId} / ${message.stickerId}` }, stickerPicture(message)),
-  image: ({ originalContentUrl: url, previewImageUrl }, context, bubble) =>
+  image: ({ originalContentUrl: url, previewImageUrl }, bubble) =>
     link({ href: url || ours(bubble) }, picture(previewImageUrl || url || ours(bubble), { class: "medium", alt: "写真" })),
-  video: ({ originalContentUrl: url, previewImageUrl, trackingId }, { handlers }, bubble) => {
+  video: ({ originalContentUrl: url, previewImageUrl, trackingId }, bubble) => {
     const drawn = film(url || ours(bubble), previewImageUrl, url ? "none" : "metadata");
-    if (trackingId) drawn.firstChild.addEventListener("ended", () => handlers.choose({ type: "watched", trackingId }));
+    if (trackingId) drawn.firstChild.addEventListener("ended", () => choose({ type: "watched", trackingId }));
     return drawn;
   },
-  audio: ({ originalContentUrl: url, duration }, context, bubble) =>
+  audio: ({ originalContentUrl: url, duration }, bubble) =>
     make(
       "div",
       { class: "audio" },
       make("audio", { src: url || ours(bubble), controls: true, preload: url ? "none" : "metadata" }),
       url ? make("small", {}, seconds(duration)) : null,
     ),
-  file: ({ fileName, fileSize }, context, bubble) =>
-    make("a", { class: "card", href: ours(bubble), download: fileName }, ...card("file", fileName, `${fileSize.toLocaleString()} バイト`)),
+  file: ({ fileName, fileSize }, bubble) =>
+    make("a", { class: "card", href: ours(bubble), download: fileName }, ...card("file", fileName, bytes(fileSize))),
   location: place,
   template: drawTemplate,
-  flex: ({ contents }, { handlers }) => drawFlex(contents, handlers),
+  flex: ({ contents }) => drawFlex(contents),
   imagemap: drawImagemap,
   coupon: ({ couponId }) => make("div", { class: "card" }, ...card("coupon", "クーポン", couponId)),
 };
 
 const unknown = ({ type, altText }) => make("div", { class: "card" }, ...card("unknown", type, altText));
 
-const card = (sign, title, text) => [icon(sign), make("span", {}, make("strong", {}, title), make("small", {}, text || ""))];
+const card = (sign, title, text = "") => [icon(sign), make("span", {}, make("strong", {}, title), make("small", {}, text))];
 
-const link = (properties, ...children) => make("a", { target: "_blank", rel: "noopener noreferrer", ...properties }, ...children);
+const link = (properties, ...children) =>
+  make("a", { target: "_blank", rel: "noopener noreferrer", ...properties }, ...children);
+
+const bytes = (size) => `${size.toLocaleString()} バイト`;
 
 function seconds(milliseconds = 0) {
   const whole = Math.round(milliseconds / 1000);
@@ -108,15 +113,13 @@ function signs({ text, emojis = [], mention: { mentionees } = { mentionees: [] }
   ];
 }
 
-function substitutes({ text, substitution = {} }, names) {
+function substitutes({ text, substitution = {} }) {
   return [...text.matchAll(/\{\{|\}\}|\{(\w+)\}/g)].map(({ 0: found, 1: name, index }) => {
     const { mentionee, ...sign } = substitution[name] || {};
-    const shown = !name ? found[0] : mentionee ? mention(called(mentionee, names)) : emoji(sign);
-    return { index, length: found.length, shown };
+    const drawn = () => (mentionee ? mention(`@${mentionee.userId ? nameById(mentionee.userId) : "All"}`) : emoji(sign));
+    return { index, length: found.length, shown: name ? drawn() : found[0] };
   });
 }
-
-const called = ({ userId }, names) => `@${userId ? names(userId) : "All"}`;
 
 const TITLES = {
   sticker: "スタンプ",
@@ -129,7 +132,7 @@ const TITLES = {
 };
 
 // A message in a few words: in the list of chats, and where it is quoted.
-export function summary(message, names) {
-  if (message.type === "textV2") return words(message.text, substitutes(message, names)).map((each) => each.textContent ?? each).join("");
+export function summary(message) {
+  if (message.type === "textV2") return make("p", {}, ...words(message.text, substitutes(message))).textContent;
   return TITLES[message.type] || message.text || message.altText || message.type;
 }

@@ -1,9 +1,11 @@
 // The list of chats, and the dialogs that add to it.
 
-import { post } from "./api.js";
+import { act, post } from "./api.js";
 import { time } from "./clock.js";
 import { avatar, byId, clock, date, day, make } from "./dom.js";
 import { summary } from "./messages.js";
+import { ask, hint } from "./popup.js";
+import { here } from "./state.js";
 import { NAMES } from "./stickers.js";
 
 // All chats of a state as the simulator gives it, those spoken in last on top.
@@ -16,38 +18,33 @@ export function chatsOf(state) {
     .sort((a, b) => (b.last?.number ?? 0) - (a.last?.number ?? 0) || a.place - b.place);
 }
 
-export function drawList(chats, { chosen, unread, onchoose }) {
-  const names = (id) => chats.find((chat) => chat.id === id)?.name;
-  const today = day(time());
-  const focused = byId("chats").contains(document.activeElement) && document.activeElement.dataset.chat;
-  byId("chats").replaceChildren(
-    ...chats.map((chat) => {
+export function drawList(unread, open) {
+  const list = byId("chats");
+  const focused = list.contains(document.activeElement) && document.activeElement.dataset.chat;
+  list.replaceChildren(
+    ...here.chats.map((chat) => {
+      const isChosen = chat.id === here.chosen;
+      const properties = { class: isChosen ? "chosen" : "", ariaCurrent: isChosen ? "true" : null, "data-chat": chat.id };
       const count = unread.get(chat.id);
-      return make(
-        "li",
-        {},
+      const button = make(
+        "button",
+        { type: "button", ...properties, onclick: () => open(chat.id) },
+        avatar(chat.id, chat.name),
+        make("span", { class: "preview" }, make("strong", {}, nameOf(chat)), make("small", {}, preview(chat))),
         make(
-          "button",
-          { type: "button", class: chat.id === chosen ? "chosen" : "", ariaCurrent: chat.id === chosen ? "true" : null, "data-chat": chat.id, onclick: () => onchoose(chat.id) },
-          avatar(chat.id, chat.name),
-          make(
-            "span",
-            { class: "preview" },
-            make("strong", {}, nameOf(chat)),
-            make("small", {}, chat.last ? preview(chat.last, names) : "まだ何も話していません"),
-          ),
-          make(
-            "span",
-            { class: "when" },
-            make("time", {}, chat.last ? (day(chat.last.at) === today ? clock : date)(chat.last.at) : ""),
-            count ? make("b", { ariaLabel: `未読 ${count}` }, String(count)) : null,
-          ),
+          "span",
+          { class: "when" },
+          make("time", {}, chat.last ? shortly(chat.last.at) : ""),
+          count ? make("b", { ariaLabel: `未読 ${count}` }, String(count)) : null,
         ),
       );
+      return make("li", {}, button);
     }),
   );
-  if (focused) byId("chats").querySelector(`[data-chat="${focused}"]`)?.focus();
+  if (focused) list.querySelector(`[data-chat="${focused}"]`)?.focus();
 }
+
+const shortly = (at) => (day(at) === day(time()) ? clock : date)(at);
 
 export function nameOf(chat) {
   return chat.members ? `${chat.name} (${chat.members.length})` : chat.name;
@@ -59,49 +56,52 @@ const PREVIEWS = {
   postback: "選択しました",
 };
 
-function preview({ message, unsent }, names) {
-  if (unsent) return "送信を取り消しました";
-  return PREVIEWS[message.type] || summary(message, names);
+function preview({ last }) {
+  if (!last) return "まだ何も話していません";
+  if (last.unsent) return "送信を取り消しました";
+  return PREVIEWS[last.message.type] || summary(last.message);
 }
 
+const input = (properties) => make("input", { maxLength: 20, required: true, pattern: ".*\\S.*", ...properties });
+
 // Resolves to the new chat's id, or to null.
-export async function askForUser(users) {
-  const taken = new Set(users.map((user) => user.name));
-  byId("user-name").value = NAMES.find((name) => !taken.has(name)) || "";
-  if ((await ask(byId("user-dialog"))) !== "ok") return null;
-  const user = await post("/sim/users", { name: byId("user-name").value.trim(), friend: false });
-  await post("/sim/deliveries", { acts: [{ act: "follow", user: user.userId }] });
+export async function askForUser() {
+  const taken = new Set(here.state.users.map((user) => user.name));
+  const name = input({ value: NAMES.find((each) => !taken.has(each)) || "" });
+  const words = hint("新しい利用者がボットを友だちに追加します。");
+  if ((await ask("友だちを追加", [make("label", {}, "名前 ", name), words], "追加")) !== "ok") return null;
+  const user = await post("/sim/users", { name: name.value.trim(), friend: false });
+  await act({ act: "follow", user: user.userId });
   return user.userId;
 }
 
-export async function askForGroup(users) {
-  byId("group-name").value = "";
+export async function askForGroup() {
+  const { users } = here.state;
+  const name = input({});
+  const called = make("label", {}, "名前 ", name);
   // A room has no name of its own: LINE shows its members.
-  const kind = () => byId("group-form").elements.kind.value;
-  const choose = () => {
-    byId("group-name").disabled = byId("group-name").parentElement.hidden = kind() === "room";
-  };
-  byId("group-form").onchange = choose;
-  choose();
-  byId("group-members").replaceChildren(
-    ...users.map((user) =>
-      make("label", {}, make("input", { type: "checkbox", value: user.userId, checked: true }), user.name),
-    ),
-  );
-  if ((await ask(byId("group-dialog"))) !== "ok") return null;
-  const members = [...byId("group-members").querySelectorAll(":checked")].map((box) => box.value);
-  const others = users.filter((user) => members.includes(user.userId)).map((user) => user.name);
-  const name = kind() === "room" ? others.join("、").slice(0, 100) || "メンバーなし" : byId("group-name").value.trim();
-  const group = await post("/sim/groups", { name, members, kind: kind(), present: false });
-  await post("/sim/deliveries", { acts: [{ act: "join", chat: group.chatId }] });
-  return group.chatId;
+  const onchange = ({ target }) => (name.disabled = called.hidden = target === room);
+  const group = make("input", { type: "radio", name: "kind", checked: true, onchange });
+  const room = make("input", { type: "radio", name: "kind", onchange });
+  const boxes = users.map(() => make("input", { type: "checkbox", checked: true }));
+  const labels = users.map((user, place) => make("label", {}, boxes[place], user.name));
+  const contents = [
+    choices("種類", make("label", {}, group, "グループ"), make("label", {}, room, "複数人トーク（ルーム）")),
+    called,
+    choices("メンバー", make("div", { class: "members" }, ...labels)),
+    hint("ボットも招待されます。"),
+  ];
+  if ((await ask("グループを作る", contents, "作る")) !== "ok") return null;
+  const chosen = users.filter((_, place) => boxes[place].checked);
+  const names = chosen.map((user) => user.name).join("、").slice(0, 100) || "メンバーなし";
+  const { chatId } = await post("/sim/groups", {
+    name: room.checked ? names : name.value.trim(),
+    members: chosen.map((user) => user.userId),
+    kind: room.checked ? "room" : "group",
+    present: false,
+  });
+  await act({ act: "join", chat: chatId });
+  return chatId;
 }
 
-export function ask(dialog) {
-  dialog.returnValue = "";
-  dialog.querySelector("[data-close]").onclick = () => dialog.close("");
-  dialog.showModal();
-  return new Promise((resolve) => {
-    dialog.addEventListener("close", () => resolve(dialog.returnValue), { once: true });
-  });
-}
+const choices = (legend, ...fields) => make("fieldset", {}, make("legend", {}, legend), ...fields);

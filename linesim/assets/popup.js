@@ -1,26 +1,73 @@
-// A menu of actions beside a button or the pointer: arrow keys choose, Esc closes, the focus returns.
+// What lies over the page: errors, notices, menus and dialogs.
 
-import { icon, make, moveByArrows } from "./dom.js";
+import { byId, icon, make, moveByArrows } from "./dom.js";
 
-const box = make("div", { class: "popup", role: "menu", popover: "auto" });
-document.body.append(box);
-moveByArrows(box);
+// An error, in the open chat; an empty text clears it.
+export function tell(text) {
+  byId("banner").textContent = text;
+  byId("banner").hidden = !text;
+}
 
+// Tells if a job failed; resolves to whether it was done.
+export async function trying(failure, job) {
+  try {
+    await job();
+    tell("");
+    return true;
+  } catch (error) {
+    tell(`${failure}: ${error.message}`);
+    return false;
+  }
+}
+
+let hiding;
+
+export function announce(what, value) {
+  byId("toast").replaceChildren(what, make("strong", {}, value));
+  byId("toast").hidden = false;
+  clearTimeout(hiding);
+  hiding = setTimeout(() => (byId("toast").hidden = true), 6000);
+}
+
+const menu = make("div", { class: "popup", role: "menu", popover: "auto" });
+document.body.append(menu);
+moveByArrows(menu);
+
+// A menu beside a button or the pointer: arrow keys choose, Esc closes, the focus returns.
 // `items`: each a label, the name of an icon, and what it does.
 export function openPopup({ left, right, top, bottom }, items) {
-  box.replaceChildren(
+  menu.replaceChildren(
     ...items.map(([label, sign, act]) => {
-      const chosen = () => {
-        box.hidePopover();
+      const onclick = () => {
+        menu.hidePopover();
         act();
       };
-      return make("button", { type: "button", role: "menuitem", onclick: chosen }, icon(sign), make("span", {}, label));
+      return make("button", { type: "button", role: "menuitem", onclick }, icon(sign), make("span", {}, label));
     }),
   );
-  box.showPopover();
-  const { offsetWidth: width, offsetHeight: height } = box;
-  const below = bottom + height + 8 < innerHeight;
-  box.style.left = `${Math.max(8, Math.min(left + width > innerWidth - 8 ? right - width : left, innerWidth - width - 8))}px`;
-  box.style.top = `${below ? bottom + 4 : Math.max(8, top - height - 4)}px`;
-  box.firstChild.focus();
+  menu.showPopover();
+  const { offsetWidth: width, offsetHeight: height } = menu;
+  const beside = left + width > innerWidth - 8 ? right - width : left;
+  const isBelow = bottom + height + 8 < innerHeight;
+  menu.style.left = `${Math.max(8, Math.min(beside, innerWidth - width - 8))}px`;
+  menu.style.top = `${isBelow ? bottom + 4 : Math.max(8, top - height - 4)}px`;
+  menu.firstChild?.focus();
 }
+
+// A dialog; resolves to the value of the button that ended it: "ok" of `submit`, or "".
+export function ask(title, contents, submit) {
+  const cancel = make("button", { type: "button", onclick: () => dialog.close("") }, "やめる");
+  const buttons = make("menu", {}, cancel, submit ? make("button", { class: "primary", value: "ok" }, submit) : null);
+  const form = make("form", { method: "dialog", autocomplete: "off" }, make("h2", {}, title), ...contents, buttons);
+  const dialog = make("dialog", {}, form);
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue);
+    });
+  });
+}
+
+export const hint = (text) => make("p", { class: "hint" }, text);

@@ -7,7 +7,10 @@ const FIRST_MS = 4000;
 const AGAIN_MS = 4000;
 const LAST_MS = 120_000;
 const MOST = 10;
-const ANSWERED = new Set(["text", "sticker", "image", "video", "audio", "file", "location", "follow", "join", "memberJoined", "postback"]);
+const ANSWERED = new Set([
+  ...["text", "sticker", "image", "video", "audio", "file", "location"],
+  ...["follow", "join", "memberJoined", "postback"],
+]);
 
 const UNREACHED = {
   blocked: "相手がボットをブロックしているため、返信は届きません",
@@ -21,39 +24,38 @@ const TEXTS = {
     `LINEなら${status}と答えます: ${[message, ...details.map((one) => `${one.property}: ${one.message}`)].join(" / ")}`,
   lapsed: () => "返信トークンの期限が切れていました",
   unreached: ({ reason }) => UNREACHED[reason],
-  silent: () => "返信がありません。ボットはまだ何も送っていません",
+  silent: () => "ボットはまだ何も送っていません",
 };
 
-const waiting = new Map(); // event id -> { bubble, since, row, next, why }
+const waiting = new Map(); // event id -> { bubble, row, since, next, strip, isQuiet }
 let timer = null;
-let shown; // called after a strip was drawn
 
-export function setUpStrips(after) {
-  shown = after;
-}
+// `look`: bad for a failure, quiet for a bot that may be silent on purpose.
+export const note = (look, ...words) =>
+  make("div", { class: `why ${look}`, role: "note" }, icon("warn"), make("p", {}, ...words));
 
 export const forget = () => waiting.clear();
 
 // A bubble of the open chat was drawn. An old one, which a transcript had, is asked for at once.
-export function follow(bubble, row, { old = false } = {}) {
+export function follow(bubble, row, isOld) {
   const { eventId, speaker, message, unsent, number } = bubble;
   for (const [id, other] of waiting) {
     // A push has no event, so it answers all before it. After an edit the bubble is another event's.
-    const isOver = speaker === "bot" ? !eventId || eventId === id : other.bubble.number === number && (unsent || id !== eventId);
-    if (isOver) end(id);
+    const isReplaced = other.bubble.number === number && (unsent || id !== eventId);
+    if (speaker === "bot" ? !eventId || eventId === id : isReplaced) end(id);
   }
   if (speaker === "bot" || !eventId || unsent || !ANSWERED.has(message.type)) return;
-  const since = Date.now() - (old ? FIRST_MS : 0);
-  const one = { since, ...waiting.get(eventId), bubble, row };
+  const one = { since: Date.now() - (isOld ? FIRST_MS : 0), ...waiting.get(eventId), bubble, row };
   waiting.set(eventId, one);
-  for (const { why } of waiting.values()) if (why?.dataset.silent && why !== one.why) why.remove();
-  if (one.why) attach(one);
+  // Of several messages without an answer only the newest says so.
+  for (const other of waiting.values()) if (other.isQuiet && other !== one) other.strip?.remove();
+  if (one.strip) attach(one);
   if (waiting.size > MOST) waiting.delete(waiting.keys().next().value);
   timer ??= setTimeout(askAll, 1000);
 }
 
 function end(id) {
-  waiting.get(id).why?.remove();
+  waiting.get(id).strip?.remove();
   waiting.delete(id);
 }
 
@@ -73,20 +75,17 @@ async function askAll() {
 function say(one, { reasons, answered, console: story }) {
   const failed = reasons.filter(({ kind }) => kind !== "silent");
   const heard = story && story.result !== "answered" ? story : null;
-  // Of several messages without an answer the newest says so.
   const isNewest = ![...waiting.values()].some(({ bubble }) => bubble.number > one.bubble.number);
   const told = !heard && !answered && isNewest ? reasons : failed;
   const texts = [...told.map((reason) => TEXTS[reason.kind]?.(reason)), heard?.words].filter(Boolean);
-  one.why?.remove();
-  if (!texts.length) return;
-  const link = story && make("a", { href: story.url, target: "_blank", rel: "noopener" }, "コンソールで見る");
-  const look = failed.length || heard?.result === "failed" ? "why bad" : "why";
-  one.why = make("div", { class: look, role: "note" }, icon("warn"), make("p", {}, texts.join("。"), " ", link));
-  if (!failed.length && !heard) one.why.dataset.silent = "true";
-  attach(one);
-  shown();
+  const link = story ? make("a", { href: story.url, target: "_blank", rel: "noopener" }, "コンソールで見る") : "";
+  const isBad = failed.length || heard?.result === "failed";
+  one.strip?.remove();
+  one.isQuiet = !failed.length && !heard;
+  one.strip = texts.length ? note(isBad ? "bad" : one.isQuiet ? "quiet" : "", texts.join("。"), " ", link) : null;
+  if (one.strip) attach(one);
 }
 
-function attach({ row, why }) {
-  (row.querySelector(".said") || row).append(why);
+function attach({ row, strip }) {
+  (row.querySelector(".said") || row).append(strip);
 }

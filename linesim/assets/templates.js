@@ -1,47 +1,48 @@
 // Template messages: buttons, confirm, carousel and image carousel.
 
+import { choose } from "./actions.js";
 import { make, picture } from "./dom.js";
 
-export function drawTemplate({ template, altText }, { handlers: { choose } }) {
+export function drawTemplate({ template, altText }) {
   const draw = { buttons: panel, confirm, carousel, image_carousel: album }[template.type];
-  return draw ? draw(template, choose) : make("p", { class: "text" }, altText);
+  return draw ? draw(template) : make("p", { class: "text" }, altText);
 }
 
+const chooser = (action, properties, ...children) =>
+  make("button", { type: "button", title: action.label, onclick: () => choose(action), ...properties }, ...children);
+
 // `look`: the shape of the image, which a carousel gives for all of its columns.
-function panel(column, choose, look = column) {
+function panel(column, look = column) {
   const { thumbnailImageUrl: url, title, text, defaultAction } = column;
   const { imageAspectRatio = "rectangle", imageSize = "cover" } = look;
-  const image = url ? picture(url, { class: `thumbnail ${imageAspectRatio} ${imageSize}` }) : null;
-  image?.style.setProperty("background-color", column.imageBackgroundColor || "#FFFFFF");
+  const style = { "background-color": column.imageBackgroundColor || "#FFFFFF" };
+  const image = url ? picture(url, { class: `thumbnail ${imageAspectRatio} ${imageSize}`, style }) : null;
   const face = [image, title ? make("strong", {}, title) : null, make("span", {}, text)];
   return make(
     "div",
     { class: "template" },
-    defaultAction
-      ? make("button", { class: "face", type: "button", title: defaultAction.label, onclick: () => choose(defaultAction) }, ...face)
-      : make("div", { class: "face" }, ...face),
-    choices(column.actions, choose),
+    defaultAction ? chooser(defaultAction, { class: "face" }, ...face) : make("div", { class: "face" }, ...face),
+    choices(column.actions),
   );
 }
 
-function confirm({ text, actions }, choose) {
-  return make("div", { class: "template confirm" }, make("div", { class: "face" }, make("span", {}, text)), choices(actions, choose));
+function confirm({ text, actions }) {
+  return make("div", { class: "template confirm" }, make("div", { class: "face" }, make("span", {}, text)), choices(actions));
 }
 
-function choices(actions, choose) {
-  const buttons = actions.map((action) => make("button", { type: "button", onclick: () => choose(action) }, action.label));
-  return make("div", { class: "choices" }, ...buttons);
+function choices(actions) {
+  return make("div", { class: "choices" }, ...actions.map((action) => chooser(action, {}, action.label)));
 }
 
-function carousel(template, choose) {
-  return make("div", { class: "strip" }, ...template.columns.map((column) => panel(column, choose, template)));
+function carousel(template) {
+  return make("div", { class: "strip" }, ...template.columns.map((column) => panel(column, template)));
 }
 
-function album({ columns }, choose) {
+function album({ columns }) {
   const shots = columns.map(({ imageUrl, action }) =>
-    make(
-      "button",
-      { class: "shot", type: "button", title: action.label, onclick: () => choose(action) },
+    chooser(
+      action,
+      { class: "shot" },
       picture(imageUrl, { class: "thumbnail square cover", alt: "" }),
       action.label ? make("span", {}, action.label) : null,
     ),

@@ -18,13 +18,15 @@ from linesim.model.platform import Platform
 from linesim.model.views import View
 
 CONSOLE_SECONDS = 2.0
+SENDING = {"reply", "push", "multicast", "broadcast", "narrowcast"}
 
 
 def reasons(platform: Platform, event_id: str) -> View:
-    """What failed in the webhook and in the bot's calls; `silent` if there was no call at all.
+    """What failed in the webhook and in the bot's calls; `silent` if nothing was sent or failed.
 
-    A call without the event's reply token belongs to the newest event of its chat. An event from
-    before the simulator's start has no reasons. The caller holds the simulator's lock.
+    A call without a reply token belongs to the newest event of the chats that it names or reaches.
+    An event from before the simulator's start has no reasons. The caller holds the simulator's
+    lock.
     """
     posts = [each for each in platform.deliveries if event_id in each.event_ids]
     if not posts:
@@ -49,10 +51,12 @@ def _calls(platform: Platform, first: Delivery, event_id: str, chat_id: str) -> 
         if each.started > first.started and chat_id in map(chat_id_of, each.events)
     )
     until = min(later, default=math.inf)
+    shown = {each.request_id for each in platform.chats.of(chat_id) if each.speaker == "bot"}
     for call in platform.calls.since():
+        is_here = call.request_id in shown or chat_id in call.to
         is_next = call.event_id is None and first.started <= call.started < until
-        is_own = call.event_id == event_id or (is_next and chat_id in call.to)
-        if call.endpoint in ("reply", "push", "multicast") and is_own:
+        is_own = call.event_id == event_id or (is_next and is_here)
+        if call.endpoint in SENDING and is_own:
             yield call
 
 

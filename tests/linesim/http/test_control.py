@@ -157,5 +157,10 @@ def test_the_reasons_why_an_event_has_no_answer(remote, sim, taro, clock, line, 
     webhook = {"kind": "webhook", "status": 503, "error": None}
     assert reasons(fourth) == [webhook]
     assert remote.get("/events/unknown")["reasons"] == []
+    bot.status = 200
+    fifth = sim.follow(taro)
+    assert reasons(fifth) == [{"kind": "silent"}]
+    line.post("/v2/bot/message/broadcast", {"messages": [{"type": "text", "text": "皆さん"}]})
+    assert reasons(fifth) == []
     with pytest.raises(NotPossible, match="groups only"):
         sim.drafts.edit(first.events[0]["message"]["id"], taro, "一。")
