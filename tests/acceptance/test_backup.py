@@ -44,11 +44,7 @@ def command(house: Any, *arguments: str) -> str:
 
 
 def test_after_an_import_state_continues_nothing_old_is_sent_and_nothing_is_lost(
-    house: Any,
-    sim: Any,
-    lost: Database[Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    house: Any, sim: Any, lost: Database[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
     # The first box: LINE fails while a push waits, and an event waits in held.

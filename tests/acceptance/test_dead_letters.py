@@ -34,9 +34,7 @@ class Dead:
             return self.process.wait(60), self.stdout.read()
 
 
-def test_replays_that_are_killed_and_that_run_at_once_put_each_letter_back_once(
-    house: Any,
-) -> None:
+def test_replays_that_are_killed_and_that_run_at_once_put_each_letter_back_once(house: Any) -> None:
     count = 60
     house.database.deadletters.insert_many(letter(number) for number in range(count))
     choice = ("replay", "--since", "1h", "--yes")

@@ -63,10 +63,7 @@ class Kept:
         log = self._folder / f"{self.name}-{len(self.exits):03d}.log"
         with log.open("wb") as output:
             self._process = nursery.start(
-                *self._command,
-                env=self._environ,
-                stdout=output.fileno(),
-                stderr=output.fileno(),
+                *self._command, env=self._environ, stdout=output.fileno(), stderr=output.fileno()
             )
 
     def look(self) -> None:

@@ -69,10 +69,7 @@ class Nginx:
             ("127.0.0.1:8000", f"127.0.0.1:{upstream}"),
             ("proxy_read_timeout 10s;", f"proxy_read_timeout {PATIENCE_SECONDS:.0f}s;"),
         ]
-        two = [
-            ("10.0.0.1:8000", f"127.0.0.1:{upstream}"),
-            ("10.0.0.2:8000", f"127.0.0.1:{second}"),
-        ]
+        two = [("10.0.0.1:8000", f"127.0.0.1:{upstream}"), ("10.0.0.2:8000", f"127.0.0.1:{second}")]
         for old, new in (
             *(one if second is None else two),
             ("listen 443 ssl;", f"listen 127.0.0.1:{self.port} ssl;"),

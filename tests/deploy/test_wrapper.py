@@ -62,10 +62,7 @@ def test_a_command_gets_the_rights_that_it_needs_and_the_settings(
 
 @pytest.mark.parametrize(
     ("command", "asked"),
-    [
-        ("init --users", "init"),
-        ("init --capped-mb 2048", "init --capped-mb 2048"),
-    ],
+    [("init --users", "init"), ("init --capped-mb 2048", "init --capped-mb 2048")],
 )
 def test_init_sees_to_the_users_of_the_box(command: str, asked: str, installed: Path) -> None:
     answer = call(installed, *command.split())

@@ -75,12 +75,7 @@ class DeskOfPool:
     """A pool under test."""
 
     def __init__(
-        self,
-        decide: Decide,
-        *,
-        threads: int,
-        bound: int,
-        suspects: CrashSuspects | None = None,
+        self, decide: Decide, *, threads: int, bound: int, suspects: CrashSuspects | None = None
     ) -> None:
         self.tracker = ProgressTracker()
         self.laters: list[tuple[float, Callable[[], None]]] = []

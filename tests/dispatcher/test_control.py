@@ -98,10 +98,7 @@ def test_a_pause_holds_across_restarts_and_stops_no_other_key(
 
 
 def test_while_control_cannot_be_read_the_last_orders_apply(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    told: Told,
+    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     control, worker = OperatorControl(database), RecordingWorker()
     control.pause(Scope("main", "U0"), by="taro")

@@ -167,10 +167,7 @@ def test_a_dead_owner_on_this_machine_is_replaced_at_once(
 ) -> None:
     program = "from dispatcher.lease import owner_name; print(owner_name(), flush=True); input()"
     process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     with process:
         assert process.stdout is not None

@@ -29,12 +29,7 @@ from linedesk.store.documents import HELD, RECVQ, Document
 from linedesk.store.errors import StoreUnavailable
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker, document
-from tests.dispatcher.lost_history import (
-    has_position,
-    some,
-    wait_until_handled_once,
-    writing,
-)
+from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
 from tests.linedesk.store.lagging import LaggingSet
 from tests.waiting import eventually
 
@@ -130,11 +125,7 @@ def fits(write: Callable[[], object]) -> bool:
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_an_event_above_16_mb_is_passed_by_one_scan(
-    wide: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    told: Told,
-    feed: str,
+    wide: Database[Document], dispatch: Dispatch, store: Store, told: Told, feed: str
 ) -> None:
     worker = RecordingWorker()
     running = dispatch(wide, worker, feed=feed)
@@ -154,11 +145,7 @@ def test_an_event_above_16_mb_is_passed_by_one_scan(
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_huge_changes_next_to_recvq_do_not_reach_the_feed(
-    wide: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    told: Told,
-    feed: str,
+    wide: Database[Document], dispatch: Dispatch, store: Store, told: Told, feed: str
 ) -> None:
     store(wide, document("e0"))
     worker = RecordingWorker()

@@ -67,10 +67,7 @@ class HeldFeed:
 
 
 def test_the_backlog_is_exact_to_the_document(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three in memory and held, four in memory, and five that the feed has not delivered."""
     held = Holder("e0", "slow0")
@@ -163,10 +160,7 @@ def test_systemds_line_the_row_and_the_metrics_are_one(
 
 
 def test_a_right_that_is_missing_ends_nothing(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    caplog: pytest.LogCaptureFixture,
+    database: Database[Document], dispatch: Dispatch, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = RecordingWorker()
     where = f"{database.name}.{HISTORY}"

@@ -195,11 +195,7 @@ def test_any_thread_that_hangs_is_a_stall(
 ) -> None:
     component = Hanging()
     running = dispatch(
-        database,
-        RecordingWorker(),
-        service=service,
-        components=[component],
-        renew_seconds=0.02,
+        database, RecordingWorker(), service=service, components=[component], renew_seconds=0.02
     )
     at_work(running, service)
     parts: list[Any] = list(running.dispatcher.watchdog.parts)

@@ -13,12 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontdesk.parsing import (
-    encode_events,
-    parse_events,
-    sign,
-    verify,
-)
+from frontdesk.parsing import encode_events, parse_events, sign, verify
 
 ACCEPT_TIME = datetime(2026, 11, 21, 3, 15, 42, 123000, tzinfo=UTC)
 

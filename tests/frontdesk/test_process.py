@@ -77,9 +77,7 @@ def test_both_secrets_are_accepted_while_one_is_being_replaced(
 
 
 @pytest.mark.parametrize(
-    "header",
-    [None, "Y2hhbm5lbA==", "é" * 44],
-    ids=["missing", "another", "not ASCII"],
+    "header", [None, "Y2hhbm5lbA==", "é" * 44], ids=["missing", "another", "not ASCII"]
 )
 def test_a_missing_or_wrong_signature_is_401_and_stores_nothing(
     desk: DeskProcess, recvq: Any, event_id: str, header: str | None

@@ -54,11 +54,7 @@ class Held:
 class Scene:
     """A store whose inserts into recvq are held, whose drain rests, and whose spool is real."""
 
-    def __init__(
-        self,
-        path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(group_commit, "FIRST_PAUSE_SECONDS", FAST_SECONDS)
         self.path = path
         self.patch = monkeypatch
@@ -222,9 +218,7 @@ def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
 
 
 @scene
-async def test_a_time_out_spools_all_that_is_under_way_and_waits_in_its_order(
-    scene: Scene,
-) -> None:
+async def test_a_time_out_spools_all_that_is_under_way_and_waits_in_its_order(scene: Scene) -> None:
     first = await scene.ask("A-1", seconds=0.6)
     await scene.inserted()
     rest = [await scene.ask(name) for name in ("A-2", "B-1", "A-3")]

@@ -198,10 +198,7 @@ def test_a_record_that_comes_after_its_successor_took_over_is_refused(
 
 
 def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_came_since(
-    room: Rooms,
-    sim: Sim,
-    deaths: list[BaseException | None],
-    monkeypatch: pytest.MonkeyPatch,
+    room: Rooms, sim: Sim, deaths: list[BaseException | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its event has left `applied` after 25 later ones: only the epoch refuses it."""
     monkeypatch.setattr("jobworker.record.record.APPLIED", 10)

@@ -111,11 +111,7 @@ def test_a_successor_goes_on_and_sets_no_timer_twice(
 
 @pytest.mark.parametrize("is_written", [True, False])
 def test_a_record_of_unknown_outcome_is_carried_out_once(
-    database: Db,
-    room: Rooms,
-    friends: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    is_written: bool,
+    database: Db, room: Rooms, friends: list[str], monkeypatch: pytest.MonkeyPatch, is_written: bool
 ) -> None:
     desk = room(a_bot())
     store, failures = desk.desk.outbox.sender.outcomes.conversations, iter([True, True])

@@ -27,13 +27,7 @@ from linedesk.setup.neighbours import CAPPED_BYTES, PLAIN, Neighbours
 from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO
 from linedesk.store.control import Scope
-from linedesk.store.documents import (
-    PROGRESS,
-    RECVQ,
-    Document,
-    make_document,
-    make_heartbeat,
-)
+from linedesk.store.documents import PROGRESS, RECVQ, Document, make_document, make_heartbeat
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
@@ -63,11 +57,7 @@ def dispatcher(guarded: Guarded) -> Database[Any]:
 
 
 def a_document(name: str) -> Document:
-    event = {
-        "type": "message",
-        "webhookEventId": name,
-        "source": {"type": "user", "userId": "U1"},
-    }
+    event = {"type": "message", "webhookEventId": name, "source": {"type": "user", "userId": "U1"}}
     return make_document(event, channel="main", accept_time=datetime.now(UTC))
 
 

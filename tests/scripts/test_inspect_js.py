@@ -269,9 +269,7 @@ def test_dead_shows_the_newest_letters(answers: Mapping[str, Any]) -> None:
     assert dead["letters"][0]["cause"] == "handler: KeyError"
 
 
-def test_what_people_wrote_shows_only_where_it_is_asked_for(
-    answers: Mapping[str, Any],
-) -> None:
+def test_what_people_wrote_shows_only_where_it_is_asked_for(answers: Mapping[str, Any]) -> None:
     for name, answer in answers.items():
         shown = json_util.dumps(answer, ensure_ascii=False)
         assert not re.search('retry-key|"token"', shown), name

@@ -154,9 +154,7 @@ def test_an_unusable_token_is_lost_history(place: Place) -> None:
 
 @pytest.mark.parametrize("name", FEEDS)
 def test_a_position_too_far_back_to_be_walked_from_is_lost_history(
-    database: Database[Document],
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Database[Document], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No other try would come further; one that ends sooner is tried again."""
     for module in ("oplog", "change_stream"):

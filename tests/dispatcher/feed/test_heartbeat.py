@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dispatcher.feed.reader import (
-    HEARTBEAT_AFTER_SECONDS,
-    HEARTBEAT_BACK_SECONDS,
-    Heartbeat,
-)
+from dispatcher.feed.reader import HEARTBEAT_AFTER_SECONDS, HEARTBEAT_BACK_SECONDS, Heartbeat
 from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect

@@ -260,10 +260,7 @@ def inserts_in_oplog(database: Database[Document]) -> list[Document]:
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_a_scan_that_starts_at_an_inversion_finds_what_lies_before_its_start(
-    database: Database[Document],
-    dispatch: Dispatch,
-    inversion: tuple[list[Any], int],
-    feed: str,
+    database: Database[Document], dispatch: Dispatch, inversion: tuple[list[Any], int], feed: str
 ) -> None:
     """All up to `after` in the order of the stream is finished; the next one lies before it."""
     stream, place = inversion
@@ -446,10 +443,7 @@ def test_documents_finished_while_a_scan_seeks_its_start_are_not_decided_again(
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_documents_stored_before_the_very_first_start_are_handled_once(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    feed: str,
+    database: Database[Document], dispatch: Dispatch, store: Store, feed: str
 ) -> None:
     given = numbered(100, keys=7)
     store(database, *given[:90])

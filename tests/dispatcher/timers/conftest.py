@@ -101,14 +101,7 @@ def schedule(
     ) -> Timers:
         for name, value in {**SHORT, **short_limits, **limits}.items():
             monkeypatch.setattr(timers, name.upper(), value)
-        made.append(
-            Timers(
-                database,
-                lease_is_fresh=leads,
-                now=now,
-                registry=registry,
-            )
-        )
+        made.append(Timers(database, lease_is_fresh=leads, now=now, registry=registry))
         if inserting is not None:
             monkeypatch.setattr(made[-1]._guard, "inserting", inserting)
         made[-1].start()

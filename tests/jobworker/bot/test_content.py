@@ -66,20 +66,12 @@ class Lone:
         def step(action: Callable[[], None]) -> None:
             threading.Thread(target=action).start()
 
-        self.gate = Gate(
-            0.0,
-            step=step,
-            later=lambda seconds, f: f(),
-            lease_is_fresh=lambda: True,
-        )
+        self.gate = Gate(0.0, step=step, later=lambda seconds, f: f(), lease_is_fresh=lambda: True)
         self._collection = collection.with_options(read_concern=ReadConcern("local"))
         self._calls = CallLog(collection)
         self.stopping = threading.Event()
         self.contents = ContentDownloads(
-            Host(url, self.gate),
-            token,
-            calls=self._calls,
-            stopping=self.stopping,
+            Host(url, self.gate), token, calls=self._calls, stopping=self.stopping
         )
 
     @property

@@ -36,9 +36,7 @@ def timers() -> Timers:
     return Timers({"eventId": "E1", "channel": "main", "key": "U1", "event": event}, member=None)
 
 
-def test_of_one_name_the_last_counts_and_all_are_in_the_order_of_deciding(
-    timers: Timers,
-) -> None:
+def test_of_one_name_the_last_counts_and_all_are_in_the_order_of_deciding(timers: Timers) -> None:
     timers.after(1, "egg", {}, now=NOW)
     timers.cancel("rice")
     timers.after(2, "rice", {}, now=NOW)

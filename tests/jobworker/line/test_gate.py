@@ -251,10 +251,7 @@ def real() -> Iterator[Callable[..., Real]]:
     def make(interval_seconds: float, **limits: Any) -> Real:
         clock = DelayedCalls()
         pool = Pool(
-            lambda task: JobResult.DONE,
-            Mailboxes(ProgressTracker()),
-            threads=4,
-            later=clock.later,
+            lambda task: JobResult.DONE, Mailboxes(ProgressTracker()), threads=4, later=clock.later
         )
         gate = Gate(
             interval_seconds,

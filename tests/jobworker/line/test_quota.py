@@ -148,9 +148,7 @@ def a_bot() -> Bot:
     return bot
 
 
-def test_a_used_up_month_is_known_to_the_bot_and_opened_by_a_greater_plan(
-    database: Any,
-) -> None:
+def test_a_used_up_month_is_known_to_the_bot_and_opened_by_a_greater_plan(database: Any) -> None:
     with linesim.running(rate_limits=False, quota=2) as sim, Room(database, sim, a_bot()) as desk:
         user = sim.add_user("花子")
 

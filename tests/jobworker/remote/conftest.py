@@ -61,10 +61,7 @@ def room(
 
 @pytest.fixture
 def house(
-    shared_rabbitmq: RabbitMQ,
-    database: Database[Any],
-    sim: Sim,
-    deaths: list[BaseException | None],
+    shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim, deaths: list[BaseException | None]
 ) -> Iterator[House]:
     """Leaders and workers on a real RabbitMQ, each ended after the test."""
     with ExitStack() as stack:

@@ -37,12 +37,7 @@ def a_worker(
     """A worker of this process, not started."""
     remote = PythonBot(bot, settings=settings or bot.settings, secrets=secrets or {})
     return WorkerProcess(
-        remote,
-        connect,
-        threads=threads,
-        name=name,
-        release="1",
-        registry=registry,
+        remote, connect, threads=threads, name=name, release="1", registry=registry
     )
 
 

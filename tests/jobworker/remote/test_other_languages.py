@@ -130,11 +130,7 @@ def test_sigterm_drains_and_leaves_no_program_behind(
 
 @pytest.mark.parametrize(
     ("command", "code"),
-    [
-        ("/nowhere/bot", Exit.CONFIG),
-        (f"{ODD} contract", Exit.CONFIG),
-        (f"{ODD} exit", Exit.STUCK),
-    ],
+    [("/nowhere/bot", Exit.CONFIG), (f"{ODD} contract", Exit.CONFIG), (f"{ODD} exit", Exit.STUCK)],
 )
 def test_a_program_that_does_not_begin_is_a_wrong_setting_or_started_again(
     command: str, code: Exit

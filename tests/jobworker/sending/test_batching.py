@@ -339,13 +339,7 @@ DEATHS = [
 
 @pytest.mark.parametrize(("point", "next_point", "wakes"), DEATHS)
 def test_a_successor_that_dies_on_the_way_has_a_successor_in_turn(
-    database: Any,
-    sim: Sim,
-    users: list[User],
-    first: Any,
-    point: str,
-    next_point: str,
-    wakes: bool,
+    database: Any, sim: Sim, users: list[User], first: Any, point: str, next_point: str, wakes: bool
 ) -> None:
     freeze = first(point)
     leader = Leader(database, sim, epoch=3)

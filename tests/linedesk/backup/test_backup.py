@@ -27,10 +27,7 @@ from dispatcher.pool.saver import Saver
 from jobworker.record.conversations import ConversationStore, Decision
 from linedesk.backup.export import export_to
 from linedesk.backup.file import BackupWriter, check, documents
-from linedesk.backup.restore import (
-    LeaseHold,
-    restore,
-)
+from linedesk.backup.restore import LeaseHold, restore
 from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, WAITED_IN_HELD, WAITED_IN_OUTBOX
 from linedesk.launch import main
 from linedesk.settings.errors import BackupError, NotImported
@@ -327,11 +324,7 @@ def test_what_was_exported_comes_back_under_a_new_epoch(
     assert epoch > 1_000_000
     assert target[SCHEDULE].find_one({"name": "egg"}) == source[SCHEDULE].find_one({"name": "egg"})
     letters = {row["_id"]: row["cause"] for row in target[DEADLETTERS].find()}
-    assert letters == {
-        "E0": "?",
-        "E1/0": "restored_outbox",
-        "E1/timer/tea": "restored_timer",
-    }
+    assert letters == {"E0": "?", "E1/0": "restored_outbox", "E1/timer/tea": "restored_timer"}
     assert target[DEADLETTERS].find_one({"_id": "E0"}) == source[DEADLETTERS].find_one()
     assert "        2  conversations\n        1  timers that wait\n" in answer.stdout
     assert "        3  deadletters\n        1  restored: waited in an outbox" in answer.stdout

@@ -16,22 +16,10 @@ from jobworker.bot.timers import Timers
 from jobworker.effects import Send, SendMethod
 from jobworker.record.dead_letters import anew, is_sound
 from linedesk.backup.file import COLLECTIONS
-from linedesk.backup.transform import (
-    REPLACED,
-    TIMER_PAST_DUE,
-    WAITED_IN_OUTBOX,
-    WAITING,
-    Restored,
-)
+from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, WAITED_IN_OUTBOX, WAITING, Restored
 from linedesk.operate.dead_letters import effect_again, replay_name
 from linedesk.store.client import AS_STORED
-from linedesk.store.documents import (
-    CONVERSATIONS,
-    DEADLETTERS,
-    SCHEDULE,
-    Document,
-    make_document,
-)
+from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, SCHEDULE, Document, make_document
 from linedesk.store.records.effects import place_of, unproved_try
 from tests.jobworker.worker_harness import a_send
 

@@ -90,7 +90,7 @@ def test_a_follow_is_welcomed_and_an_unfollow_removes_what_is_personal(
     room.until_quiet()
     found = room.conversation(user.user_id)
     assert [found[name] for name in ("friend", "profile", "state", "data")] == [
-        *(False, None, None, {}),
+        *(False, None, None, {})
     ]
 
 

@@ -179,10 +179,7 @@ def test_times_are_ago_or_local_unless_they_name_a_zone() -> None:
 
 def test_a_replay_puts_the_letters_back_the_oldest_first(run: Run, letters: Any) -> None:
     told = run("replay", "--cause", "handler", "--yes").stdout.splitlines()
-    assert told == [
-        "replayed 01OLD as replay:01OLD:1",
-        "replayed 01NEW as replay:01NEW:1",
-    ]
+    assert told == ["replayed 01OLD as replay:01OLD:1", "replayed 01NEW as replay:01NEW:1"]
     assert queue(letters) == ["replay:01OLD:1", "replay:01NEW:1"]
     assert [line.split()[0] for line in run("list").stdout.splitlines()] == ["id", "01S/0"]
 

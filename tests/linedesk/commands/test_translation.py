@@ -93,9 +93,7 @@ def test_status_the_doctors_report_and_errors_of_settings_are_translated(
 
 @pytest.mark.usefixtures("pseudo")
 @pytest.mark.parametrize(
-    "arguments",
-    [("status", "--help"), ("status", "--json"), ("trace", a_day.EVENT)],
-    ids=" ".join,
+    "arguments", [("status", "--help"), ("status", "--json"), ("trace", a_day.EVENT)], ids=" ".join
 )
 def test_help_json_and_other_commands_are_english(
     environ: dict[str, str], arguments: tuple[str, ...]

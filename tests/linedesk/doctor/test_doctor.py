@@ -31,14 +31,7 @@ from linedesk.setup.collections import create_collections, set_audit_age
 from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
 from linedesk.store.collections import DISPATCHER, MEGABYTE
-from linedesk.store.documents import (
-    DEADLETTERS,
-    LEASES,
-    PROGRESS,
-    RECVQ,
-    SCHEMA,
-    STATUS,
-)
+from linedesk.store.documents import DEADLETTERS, LEASES, PROGRESS, RECVQ, SCHEMA, STATUS
 from linedesk.store.queue import usage
 from linedesk.store.queue.usage import Span
 from tests.frontdesk.authority import Authority, Pair
@@ -78,10 +71,7 @@ def well(client: Client) -> Iterator[Database[Any]]:
 
 @pytest.fixture(scope="module")
 def desk(
-    mongo_uri: str,
-    well: Database[Any],
-    sim: linesim.Sim,
-    tmp_path_factory: pytest.TempPathFactory,
+    mongo_uri: str, well: Database[Any], sim: linesim.Sim, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[DeskProcess]:
     """A front desk, to which the simulator sends."""
     spool = tmp_path_factory.mktemp("desk") / "spool.db"

@@ -144,9 +144,7 @@ def test_of_two_pauses_at_once_one_counts_and_a_resume_without_a_pause_does_noth
     assert [row["by"] for row in rows(own)] == ["hanako", "taro", "hanako", "taro"]
 
 
-def test_the_head_is_the_dispatchers_event_else_the_first_held_one(
-    own: Database[Any],
-) -> None:
+def test_the_head_is_the_dispatchers_event_else_the_first_held_one(own: Database[Any]) -> None:
     assert heads(own, "main", HANAKO) == []
     held = {"channel": "main", "key": HANAKO, "why": "slow", "since": datetime.now(UTC)}
     ids = [ObjectId(), ObjectId()]

@@ -11,11 +11,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
-from linedesk.operate.health import (
-    name_of_health,
-    overview_as_json,
-    problems_of,
-)
+from linedesk.operate.health import name_of_health, overview_as_json, problems_of
 from linedesk.operate.history import POINTS, read_history
 from linedesk.operate.overview import (
     Overview,
@@ -86,12 +82,7 @@ def test_of_two_dispatchers_the_one_that_leads_is_told() -> None:
 
 def test_a_row_typed_in_a_shell_breaks_nothing() -> None:
     odd = {"_id": "x", "role": 5, "at": "now", "figures": "many", "state": None}
-    odd_dispatcher = {
-        **a_dispatcher(),
-        "threads": 5,
-        "waiting": [1],
-        "lately": {"waitSeconds": 3},
-    }
+    odd_dispatcher = {**a_dispatcher(), "threads": 5, "waiting": [1], "lately": {"waitSeconds": 3}}
     seen = overview(odd, {**a_desk(), "perSecond": None, "figures": "many"}, odd_dispatcher)
     assert seen.queue.documents == 7
     assert json.dumps(overview_as_json(seen))
@@ -228,9 +219,7 @@ def test_a_key_that_waits_long_is_told_with_what_to_do() -> None:
     assert problems_of(seen)[0].saw == "main/U3 waits for 10 min 2 s: slow (and 1 more)"
 
 
-def test_dead_letters_are_counted_by_cause_until_they_are_replayed(
-    database: Database[Any],
-) -> None:
+def test_dead_letters_are_counted_by_cause_until_they_are_replayed(database: Database[Any]) -> None:
     odd = [{"cause": None, "lastAt": ago(70)}, {"lastAt": ago(80)}]
     quota = [{"cause": "quota", "lastAt": at} for at in (ago(90_000), ago(60), ago(50))]
     again = {"cause": "late", "lastAt": ago(1), "replayedAt": ago(5)}

@@ -274,9 +274,7 @@ def test_an_event_is_found_by_every_id_that_belongs_to_it(told_of: Database[Any]
 def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Database[Any]) -> None:
     told = tell(told_of, "req-1")
     assert (told.asked, told.event_id) == ("req-1", "01E")
-    assert sorted(kinds(told)) == [
-        *("call", "letter", "received", "run", "send", "send", "timer"),
-    ]
+    assert sorted(kinds(told)) == [*("call", "letter", "received", "run", "send", "send", "timer")]
     cause = "quota: the month's messages are used up"
     assert str(told.outcome) == f"failed: {cause} (one of its sends or timers)"
     tapped, waiting = sorted(step.words for step in told.steps if step.kind == "send")[::-1]

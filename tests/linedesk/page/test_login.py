@@ -12,11 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from linedesk.page.auth import (
-    MOST_WAITING,
-    Doorkeeper,
-    TooManyGuesses,
-)
+from linedesk.page.auth import MOST_WAITING, Doorkeeper, TooManyGuesses
 from linedesk.page.gatekeeping import Console
 from tests.linedesk.operate.a_day import USER
 from tests.linedesk.operate.serving import served
@@ -130,9 +126,7 @@ def test_a_guess_whose_client_leaves_takes_as_long(database: Rows) -> None:
         assert time.monotonic() - began >= 3 * 0.3
 
 
-def test_more_guesses_than_may_wait_are_refused_from_whatever_addresses(
-    database: Rows,
-) -> None:
+def test_more_guesses_than_may_wait_are_refused_from_whatever_addresses(database: Rows) -> None:
     """A client may claim any address; behind a proxy there is one lock for all."""
     console = Console(password=PASSWORD, url="https://desk.example")
     with served(database, console, guess_seconds=0.05) as url:

@@ -101,8 +101,7 @@ def test_a_failed_write_is_logged_once_and_does_not_delay_the_stop(
 
 
 @pytest.mark.parametrize(
-    ("key", "error"),
-    [(object(), "InvalidDocument"), ("\ud800", "UnicodeEncodeError")],
+    ("key", "error"), [(object(), "InvalidDocument"), ("\ud800", "UnicodeEncodeError")]
 )
 def test_what_mongodb_could_never_hold_ends_no_thread(
     desk: Desk, database: Database[Any], caplog: pytest.LogCaptureFixture, key: Any, error: str

@@ -14,13 +14,7 @@ from pymongo.database import Database
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_document
 from linedesk.store.queue import usage
-from linedesk.store.queue.usage import (
-    NEWEST,
-    Depth,
-    FeedPosition,
-    RecvqUsage,
-    Span,
-)
+from linedesk.store.queue.usage import NEWEST, Depth, FeedPosition, RecvqUsage, Span
 
 MINUTE = timedelta(minutes=1)
 

@@ -207,8 +207,7 @@ def test_it_warns_closes_and_opens_with_one_line_each(
 
 
 @pytest.mark.parametrize(
-    "error",
-    [AccessRefused(UNAUTHORIZED), ConfigurationError("too old"), InvalidBSON("year 10000")],
+    "error", [AccessRefused(UNAUTHORIZED), ConfigurationError("too old"), InvalidBSON("year 10000")]
 )
 def test_its_thread_survives_any_error_of_a_check_and_logs_it_once(
     recvq: Database[Any],

@@ -49,9 +49,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def draining(
-    path: Path,
-    database: Database[Any],
-    inserting: Inserting = lambda size: nullcontext(),
+    path: Path, database: Database[Any], inserting: Inserting = lambda size: nullcontext()
 ) -> Iterator[Drain]:
     spool = Spool(path, max_bytes=64 * MEGABYTE)
     drain = Drain(spool, database, inserting=inserting)
