@@ -1,7 +1,5 @@
 """A real replica set for the whole run, and a fresh database for each test."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random

@@ -15,8 +15,6 @@ The list of races names each guard before its tests. Without names the model of 
 answered message goes through its large sizes as well.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os

@@ -1,7 +1,5 @@
 """The rows of `jobs` and `calls`, taken out of their documents."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pymongo.collection import Collection

@@ -4,8 +4,6 @@ No test simulates a power failure, so none needs a disk for its MongoDB, and syn
 most of the time.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

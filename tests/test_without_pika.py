@@ -1,7 +1,5 @@
 """linedesk without its extra `amqp`: it works as it is, and what needs pika says how to get it."""
 
-from __future__ import annotations
-
 import os
 import pkgutil
 import subprocess

@@ -1,7 +1,5 @@
 """A wait for a condition with a deadline, instead of sleeping, and a clock that stands still."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

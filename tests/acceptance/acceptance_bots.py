@@ -1,7 +1,5 @@
 """Bots that the acceptance tests run in the real dispatcher."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from pathlib import Path

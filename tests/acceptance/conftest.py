@@ -1,7 +1,5 @@
 """The real processes on a real mongod against linesim, ended by SIGTERM and by SIGKILL."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

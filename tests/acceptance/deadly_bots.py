@@ -1,7 +1,5 @@
 """Bots that crash their process, or block until a file exists."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """A box is lost, and another one gets the export: through the real processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

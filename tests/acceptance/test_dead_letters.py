@@ -1,7 +1,5 @@
 """Dead letters are handled again by `linedesk dead replay`, on the real processes."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from datetime import UTC, datetime

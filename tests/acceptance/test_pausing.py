@@ -1,7 +1,5 @@
 """Pauses of a conversation and of a channel, in the real dispatcher, which is killed meanwhile."""
 
-from __future__ import annotations
-
 import re
 import signal
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """recvq is dropped or renamed by hand under running processes while webhooks arrive."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

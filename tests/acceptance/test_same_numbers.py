@@ -1,7 +1,5 @@
 """Page, command line, metrics, mongo shell and systemd's line show the same number."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A Debian under its own systemd on this machine, in its own namespaces, without a network."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

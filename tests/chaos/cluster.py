@@ -1,7 +1,5 @@
 """Everything that runs in a chaos run: servers, front desk, two dispatchers, and LINE's side."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 Of two that make LINE misbehave at once, the first to end ends both.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """One chaos run: load and damage for a while, then everything whole again, then the verdict."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import threading

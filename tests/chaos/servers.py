@@ -2,8 +2,6 @@
 can be cut.
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

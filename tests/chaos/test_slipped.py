@@ -1,7 +1,5 @@
 """Which overlaps a frozen dispatcher excuses."""
 
-from __future__ import annotations
-
 import pytest
 
 from linesim.judge.conduct import overlaps

@@ -4,8 +4,6 @@ deploy/install.sh runs completely on it. The calls of the pretended programs are
 control their answers; the real programs run in scripts/test-systemd.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

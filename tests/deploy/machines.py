@@ -3,8 +3,6 @@
 A machine that goes off loses its link first, so the others see silence and no closed connection.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The Ansible role on a box of a folder: the first run installs, the second changes nothing."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

@@ -1,7 +1,5 @@
 """deploy/tls/linedesk-certbot-hook, as certbot runs it, into a folder of the test's own."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

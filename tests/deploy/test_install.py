@@ -1,7 +1,5 @@
 """deploy/install.sh: its files, that a second run changes nothing, upgrades and roll-backs."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The real mongod starts with deploy/mongod.conf; `linedesk init` gives it a set and users."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -2,8 +2,6 @@
 Prometheus that scrapes the running processes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ Each is a network namespace with a mongod of deploy/mongod.conf; two have a fron
 dispatcher. `linedesk init` makes the replica set and its users. LINE is linesim.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -3,8 +3,6 @@
 No index is needed: the wheels of all dependencies are made from what is installed here.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

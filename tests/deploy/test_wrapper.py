@@ -1,7 +1,5 @@
 """deploy/linedesk, the command for people: which rights it takes for which command."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tomllib

@@ -1,7 +1,5 @@
 """A pool with everything around it in memory, and a whole dispatcher on the real MongoDB."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import threading

@@ -1,7 +1,5 @@
 """One epoch of a dispatcher without its feed, whose groups a test commits; killable."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Writers that insert while recvq changes, and the inserts that MongoDB confirmed to them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """How a dispatcher handles the progress and the lease that an import leaves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A whole dispatcher with the thread that fires timers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 

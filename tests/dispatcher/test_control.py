@@ -1,7 +1,5 @@
 """A whole dispatcher obeys the orders in `control`, across restarts and outages of it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

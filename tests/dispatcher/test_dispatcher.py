@@ -1,7 +1,5 @@
 """A whole dispatcher on the real server: starts, endings, restarts, and outages of the server."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections import defaultdict

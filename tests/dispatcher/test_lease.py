@@ -1,7 +1,5 @@
 """The lease: one holder at a time, a dead one replaced at once, and epochs that only rise."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

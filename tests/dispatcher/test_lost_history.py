@@ -4,8 +4,6 @@ On each of them every insert that was confirmed is decided, once and in order. T
 with numbers, and no failure causes a hot loop.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -4,8 +4,6 @@ On each of these roads every insert that was confirmed is decided, once and in o
 causes a hot loop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial

@@ -1,7 +1,5 @@
 """A dispatcher's row in `status` and its rows of `history`, on the real MongoDB."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from datetime import timedelta

@@ -2,8 +2,6 @@
 for a known reason, unwell when it hangs.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 import threading

@@ -2,8 +2,6 @@
 SDKs, and its commands are those of linesim.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The site of docs/, as scripts/docs builds it: whole, in both languages, and without dead ends."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Pages 1 to 3 run here in full. Of page 4 this file checks that
 tests/booted/tutorial.py, which runs the page on a booted Debian, has a step for each command.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """examples/clinic: its own tests pass, and it does the same on every real part."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The clinic's bot on the simulator's page, used as a person would, on every real part."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A certificate authority of the tests' own, with an intermediate one, made by openssl."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One front desk for all tests that only post to it."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from typing import Any

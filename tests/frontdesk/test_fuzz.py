@@ -1,7 +1,5 @@
 """Whatever is sent, a front desk answers soon, never with 500, and stores all of it or nothing."""
 
-from __future__ import annotations
-
 import json
 import socket
 import uuid

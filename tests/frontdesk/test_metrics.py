@@ -2,8 +2,6 @@
 work.
 """
 
-from __future__ import annotations
-
 import time
 import urllib.request
 from contextlib import closing

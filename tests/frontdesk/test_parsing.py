@@ -3,8 +3,6 @@
 The signature of a webhook, by LINE's own examples and those of its SDKs.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A real front desk process on a real MongoDB: the stored documents, and the answers."""
 
-from __future__ import annotations
-
 import json
 import signal
 import uuid

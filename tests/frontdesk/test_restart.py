@@ -1,7 +1,5 @@
 """A front desk that is stopped and started again under load, on a socket that stays open."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing

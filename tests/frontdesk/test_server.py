@@ -1,7 +1,5 @@
 """The server's reports to the service manager, and the order of its stop."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Two stores and one order: whatever arrives, fails, times out or ends, and in whichever order."""
 
-from __future__ import annotations
-
 import bson
 import pytest
 from bson.raw_bson import RawBSONDocument

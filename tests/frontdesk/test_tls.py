@@ -1,7 +1,5 @@
 """The front desk's own TLS: its certificate, its refusals, and the bound on handshakes."""
 
-from __future__ import annotations
-
 import os
 import ssl
 import subprocess

@@ -1,7 +1,5 @@
 """Two stores in one process, with inserts that the test holds: groups, order, and answers."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

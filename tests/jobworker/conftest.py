@@ -1,7 +1,5 @@
 """LINE's side for the jobworker's tests, its database, and rooms of both."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

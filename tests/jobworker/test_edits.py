@@ -1,7 +1,5 @@
 """Edited messages: a handler gets the newest text once, and nothing of a message taken back."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from typing import Any

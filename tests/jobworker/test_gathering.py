@@ -1,7 +1,5 @@
 """Messages that a handler gets together: on a whole worker, against MongoDB and the simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

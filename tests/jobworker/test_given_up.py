@@ -1,7 +1,5 @@
 """How often a failing handler is tried, and what `@bot.failed` says when its event is given up."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Handlers that are abandoned and return late, and events that are condemned."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Races of two processes or threads over one conversation, each staged at its worst moment."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """An event that an operator releases becomes a dead letter, once, and the next one continues."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime
 from functools import partial

@@ -1,7 +1,5 @@
 """A timer for all friends, by a worker that reads orders: each gets it once, whatever dies."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any

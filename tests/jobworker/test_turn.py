@@ -1,7 +1,5 @@
 """A worker on its pool, against the simulator: from the document to the user's screen."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

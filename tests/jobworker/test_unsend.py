@@ -1,7 +1,5 @@
 """Unsent messages: no handler runs for them, and no stored copy keeps their content."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime
 from typing import Any

@@ -14,8 +14,6 @@ The property that an error must name:
 - a wrong key of `substitution` is not quoted: `substitution` is named.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, replace

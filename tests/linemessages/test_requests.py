@@ -1,7 +1,5 @@
 """What LINE's reference says of requests to many users and of coupons, in the table's style."""
 
-from __future__ import annotations
-
 import pytest
 
 from linemessages import check_request

@@ -1,7 +1,5 @@
 """Each message of the table, checked alone, by a bot in a test, and by the simulator over HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from random import Random

@@ -3,8 +3,6 @@
 The `init` was killed after each step.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

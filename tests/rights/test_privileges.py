@@ -1,7 +1,5 @@
 """Each user's rights are sufficient for its work, by the real code, and no more."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

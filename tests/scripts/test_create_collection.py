@@ -1,7 +1,5 @@
 """scripts/create_collection.js, run through the real mongosh, makes what `linedesk init` makes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import uuid

@@ -4,8 +4,6 @@ it scans nothing large.
 One shell runs all the calls, since its start is slow.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -4,8 +4,6 @@ missing requirements.
 A fake Python records its calls, so that no package is really installed.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The thread that commits a leader's writes: each caller learns the certain end of its own."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Progress: only the holder of the epoch writes it, and its part of a group is small."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

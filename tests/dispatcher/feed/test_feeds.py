@@ -1,7 +1,5 @@
 """One conformance suite for both feeds; then the oplog's own tests."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress

@@ -1,7 +1,5 @@
 """A quiet feed proves that it delivers, and its position does not grow old meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

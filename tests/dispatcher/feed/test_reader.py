@@ -1,7 +1,5 @@
 """The reader after each kind of failure: its feed and its scan follow a script."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any

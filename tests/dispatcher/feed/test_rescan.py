@@ -1,7 +1,5 @@
 """Lost history loses nothing that recvq still holds (G9), on the real server."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

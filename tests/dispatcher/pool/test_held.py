@@ -1,7 +1,5 @@
 """Documents that wait long leave the window, keep their order, and come back: real groups."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """All mailboxes against a naive account of the same documents, through crashes and lost saves."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """A paused key rests and stops no other; a released event is given up. All orders are forced."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The pool: order within a key, no key in another's way, and bounds; interleavings are forced."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Poison: which events are suspect, run alone and are given up; and which must not be blamed."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence

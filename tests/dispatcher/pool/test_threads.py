@@ -1,7 +1,5 @@
 """Handlers that do not return: abandoned, replaced, reported once, and their later results."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -2,8 +2,6 @@
 still.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Timers on the real MongoDB with a clock that is moved by hand, and rows as bots set them."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Callable, Iterator

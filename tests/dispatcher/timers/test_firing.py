@@ -1,7 +1,5 @@
 """One firing, step by step: a crash or a freeze in between loses and doubles nothing."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """A MongoDB that fails under the timers: no timer is lost or fires twice, and it is logged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any

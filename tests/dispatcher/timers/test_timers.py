@@ -1,7 +1,5 @@
 """The thread that fires timers: its wake-ups, its waits, and two of them at the same time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

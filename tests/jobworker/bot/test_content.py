@@ -1,7 +1,5 @@
 """Downloads of users' content: complete or not at all, in pieces, despite any failure of LINE."""
 
-from __future__ import annotations
-
 import hashlib
 import socket
 import threading

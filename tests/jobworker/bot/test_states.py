@@ -1,7 +1,5 @@
 """Conversations as state machines, from a user's message to the document in MongoDB."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

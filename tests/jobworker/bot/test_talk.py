@@ -1,7 +1,5 @@
 """A handler's decisions through `talk`, before anything is recorded."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

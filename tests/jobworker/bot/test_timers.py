@@ -1,7 +1,5 @@
 """Timers that a bot sets, moves and cancels: recorded, carried out, heard while they count."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The meaning of LINE's answers, by their words."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

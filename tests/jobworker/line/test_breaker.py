@@ -1,7 +1,5 @@
 """The circuit breaker: when it opens, and how it finds that LINE is back."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from typing import Any

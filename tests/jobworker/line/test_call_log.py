@@ -1,7 +1,5 @@
 """The rows of `calls`: kept for LINE's sake, and never at the work's expense."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The LINE client at its border: whom it trusts, and LINE's answers."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """The gate: one call at a time, the interval between two starts, and no waiting thread."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """The gate's tickets: the number of turns at a time, by class and place."""
 
-from __future__ import annotations
-
 import math
 import time
 

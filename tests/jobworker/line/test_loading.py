@@ -1,7 +1,5 @@
 """The loading animation: shown for slow handlers alone, never after them, and at no one's cost."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

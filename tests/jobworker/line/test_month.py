@@ -1,7 +1,5 @@
 """The rules of the month: when pushes are closed and opened, the rest, and the next reading."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any

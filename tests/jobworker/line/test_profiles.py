@@ -1,7 +1,5 @@
 """The sender's profile: fetched once a day, and never at the price of a late answer."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime, timedelta
 from functools import partial

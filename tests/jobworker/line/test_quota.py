@@ -1,7 +1,5 @@
 """Reading the month's messages from LINE: when, how often, and the figures afterwards."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """429: the calls that it holds back, for how long, and the calls that continue meanwhile."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

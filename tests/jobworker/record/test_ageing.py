@@ -1,7 +1,5 @@
 """Dead letters grow too old: announced a week ahead, and then removed by MongoDB itself."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recording an event once, with several processes and any answer of MongoDB."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """A record that a failover undoes, and one that meets a take-over: each decided once."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A given-up send that is sent again: its retry key, and that it is sent once."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

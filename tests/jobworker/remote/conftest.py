@@ -1,7 +1,5 @@
 """The forms in which handlers run, each for the same tests."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Leaders, and workers of this process, on one real RabbitMQ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any

@@ -3,8 +3,6 @@
 `local` has the bot in the worker, `amqp` workers behind a real RabbitMQ.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """RabbitMQ that is away, frozen or blocking causes delays and no losses."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A RabbitMQ cluster of three nodes, reached by TLS, of which any one dies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any

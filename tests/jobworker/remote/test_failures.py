@@ -1,7 +1,5 @@
 """Lost, doubled and late messages, and leaders and workers that are cut off, on a real RabbitMQ."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta

@@ -7,8 +7,6 @@ event out again. A second leader takes over at any moment, and the first one may
 noticing it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """`linedesk worker` as systemd runs it: readiness, a stop, and its exit codes."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 The leader and the worker are real, and so is the RabbitMQ between them.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Callable, Iterator

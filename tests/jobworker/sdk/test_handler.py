@@ -1,7 +1,5 @@
 """Bots written with line-bot-sdk's WebhookHandler: as they are, through the gate, nothing twice."""
 
-from __future__ import annotations
-
 import re
 import sys
 import threading

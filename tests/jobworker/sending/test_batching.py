@@ -4,8 +4,6 @@ The leaders are rooms of rising epochs on one database. A room that died or froz
 point (`tests.jobworker.freezing`).
 """
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections import Counter

@@ -1,7 +1,5 @@
 """The button instead of an answer that is too late, carried out with kills."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The limits of late answers, and how the month and a push's expiry end sends without a call."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -3,8 +3,6 @@
 In each case the user sees the message exactly once, or the dead letter is there.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

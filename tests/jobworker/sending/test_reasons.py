@@ -1,7 +1,5 @@
 """LINE's reason for a refusal, from its error body to every place where an operator looks."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

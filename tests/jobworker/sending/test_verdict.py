@@ -1,7 +1,5 @@
 """G5 as a table: the meaning of each answer of LINE for a call, by its earlier tries."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """`linedesk export` and `linedesk import` on a real MongoDB: one moment, all of it, or nothing."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """The file of an export: documents are read byte for byte as written, or reported as damaged."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from dataclasses import replace

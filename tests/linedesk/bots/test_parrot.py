@@ -1,7 +1,5 @@
 """The parrot's answers, in private and in groups."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The timer bot's conversation."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

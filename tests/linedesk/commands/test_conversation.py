@@ -1,7 +1,5 @@
 """`linedesk conversation show` as an operator meets it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta

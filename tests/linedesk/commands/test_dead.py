@@ -1,7 +1,5 @@
 """`linedesk dead`: lists, questions, replays, drops, and the rows that it does not change."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

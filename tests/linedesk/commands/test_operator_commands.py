@@ -1,7 +1,5 @@
 """The operators' commands: status, tail, trace, calls, pause, resume, release, audit."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The command as a process: its imports, Ctrl-C, exit codes and completion."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

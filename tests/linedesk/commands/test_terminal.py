@@ -1,7 +1,5 @@
 """The commands on a terminal of 80 columns: names, whole ids and figures, the order."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

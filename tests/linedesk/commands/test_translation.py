@@ -2,8 +2,6 @@
 Japanese fits a terminal of 80 columns. All other commands are English.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`linedesk doctor` as an operator runs it: on what is right, and on what was broken for it."""
 
-from __future__ import annotations
-
 import json
 import signal
 import ssl

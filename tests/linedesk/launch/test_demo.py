@@ -1,7 +1,5 @@
 """`linedesk demo` as a person runs it, with everything that it starts."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The command line as an operator meets it: help, exit codes, and one clear line for each error."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,7 +1,5 @@
 """`linedesk new`: its folder runs and its tests pass as they are."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bot time in a simulation, against linesim's clock."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import threading

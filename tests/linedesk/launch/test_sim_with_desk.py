@@ -1,7 +1,5 @@
 """linesim's clock and its page beside real processes and a console of linedesk."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """`linedesk up` with the real processes, on the tests' MongoDB and on its own mongod."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

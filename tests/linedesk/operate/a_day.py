@@ -1,7 +1,5 @@
 """The rows of a busy day, as the processes write them, for tests that look at a page."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows made by hand, as the processes and an event on its way leave them."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The operator's page on a port of its own, in a thread of the test."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator, Mapping

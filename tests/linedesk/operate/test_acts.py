@@ -1,7 +1,5 @@
 """The acts of an operator: each is recorded first, and not done if the record fails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any

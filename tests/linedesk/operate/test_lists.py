@@ -1,7 +1,5 @@
 """Lists to browse without an id: their contents, their order, and the result of each event."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

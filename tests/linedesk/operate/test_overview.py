@@ -1,7 +1,5 @@
 """The overview: its figures from the rows of `status`, its problems, and its reads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

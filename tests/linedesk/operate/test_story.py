@@ -1,7 +1,5 @@
 """The story of one event: found by any id, in order, with its missing parts named."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import timedelta

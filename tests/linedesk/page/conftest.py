@@ -1,7 +1,5 @@
 """A console on a database that has rows of everything, in a real browser."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

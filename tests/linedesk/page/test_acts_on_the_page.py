@@ -1,7 +1,5 @@
 """The questions, refusals and reports of acts on the page, also while MongoDB is away."""
 
-from __future__ import annotations
-
 import re
 import time
 from html import unescape

@@ -1,7 +1,5 @@
 """The console speaks the reader's language: every text is in the catalogue, JSON stays English."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The login: name and password, the token, and how many guesses an attacker gets."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

@@ -1,7 +1,5 @@
 """The overview in a real browser: while its data is old, its zone, selected text and keys."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime

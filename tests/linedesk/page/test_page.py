@@ -1,7 +1,5 @@
 """The operator's page in a real browser: while its rows change, acts by it, and its sizes."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any

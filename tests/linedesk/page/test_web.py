@@ -1,7 +1,5 @@
 """The operator's page as a program sees it: rights, the contents of answers, results of acts."""
 
-from __future__ import annotations
-
 import logging
 import re
 import socket

@@ -1,7 +1,5 @@
 """Each text has its Japanese, with the same values in it, and the reader's language is found."""
 
-from __future__ import annotations
-
 import io
 import string
 import tomllib

@@ -1,7 +1,5 @@
 """The figures of a process, from its metrics to `status`."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -3,8 +3,6 @@
 A process that MongoDB refuses exits late enough for systemd never to give it up.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

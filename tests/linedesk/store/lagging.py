@@ -1,7 +1,5 @@
 """A replica set of three whose secondaries can be delayed, one for the whole run of tests."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Iterator

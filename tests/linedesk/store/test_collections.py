@@ -1,7 +1,5 @@
 """The collections are made once, by any number of calls, and never replace foreign ones."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Operators' orders: texts and rows, repeatable writes, and reads that never go back."""
 
-from __future__ import annotations
-
 import logging
 from datetime import UTC, datetime
 

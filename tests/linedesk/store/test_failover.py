@@ -1,7 +1,5 @@
 """An insert and the death of its primary: stored documents survive any death."""
 
-from __future__ import annotations
-
 import pytest
 from pymongo.database import Database
 from pymongo.errors import PyMongoError

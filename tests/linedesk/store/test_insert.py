@@ -1,7 +1,5 @@
 """Inserting: a duplicate counts as stored, but only where the first copy is known to be safe."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

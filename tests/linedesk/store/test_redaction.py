@@ -1,7 +1,5 @@
 """The redacted form of an unsent message: the function, and the update in a capped collection."""
 
-from __future__ import annotations
-
 import copy
 from datetime import UTC, datetime
 from typing import Any

@@ -2,8 +2,6 @@
 repeating timer, with clock changes and skipped days.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo

@@ -1,7 +1,5 @@
 """The test kit: a bot in memory from the author's view, and the warnings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The test kit: mentions, quotes, edits and sizes of groups; taps on buttons, pickers, limits."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How much is stored and unfinished, by a real recvq and a reader that a test holds where it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial

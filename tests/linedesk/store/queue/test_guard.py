@@ -1,7 +1,5 @@
 """The guard on the real capped collection: its results, and that nothing unread is overwritten."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import random

@@ -1,7 +1,5 @@
 """Each requested replay of a dead letter reaches recvq once, with any crash."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The rows of `jobs` and `calls`: many in a document, and mixed with documents of one row."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

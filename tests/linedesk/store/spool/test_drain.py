@@ -2,8 +2,6 @@
 process.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator

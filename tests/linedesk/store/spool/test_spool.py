@@ -1,7 +1,5 @@
 """The spool's file: its documents, their order, its limits, and damaged files."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess
