@@ -237,9 +237,6 @@ def test_a_new_pause_stops_a_drop_until_its_own_end(
     running.end()
 
 
-# By hand, look by look.
-
-
 class OfLease:
     """A lease that is fresh or not."""
 

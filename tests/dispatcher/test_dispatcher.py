@@ -41,9 +41,6 @@ def parking(*names: str) -> Callable[[Job], JobResult]:
     return lambda job: WAITS if name_of(job.document) in names else JobResult.DONE
 
 
-# Handling.
-
-
 def test_the_number_of_documents_in_hand_is_bounded(
     database: Database[Document], dispatch: Dispatch, store: Store
 ) -> None:
@@ -82,9 +79,6 @@ def test_the_bytes_of_documents_in_hand_are_bounded(
     store(database, {**document("huge"), "padding": "x" * 50_000}, document("last"))
     eventually(lambda: worker.decided[-2:] == ["huge", "last"])
     running.end()
-
-
-# Endings.
 
 
 def test_a_signal_lets_what_runs_end_and_saves_it(
@@ -219,9 +213,6 @@ def test_a_database_that_was_never_set_up_is_named(
     running = dispatch(database, RecordingWorker())
     with pytest.raises(SetupError, match="linedesk init"):
         running.end(None)
-
-
-# One after the other.
 
 
 @pytest.mark.parametrize("feed", FEEDS)

@@ -37,9 +37,6 @@ def _soon_saved(short_limits: dict[str, Any]) -> None:
     short_limits["quiet_seconds"] = 0.05
 
 
-# A recvq that is taken away.
-
-
 def drop(database: Database[Document]) -> None:
     database.drop_collection(RECVQ)
 

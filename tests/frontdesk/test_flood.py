@@ -33,9 +33,6 @@ def lines_to(desk: DeskProcess, stack: ExitStack, count: int, first: bytes) -> l
     return lines
 
 
-# --- strangers at every place ----------------------------------------------------------------
-
-
 UNSIGNED = b"POST /callback HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
 HALF_BODY = b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
 

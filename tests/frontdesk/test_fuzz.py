@@ -88,8 +88,6 @@ def fuzzed(shared: tuple[DeskProcess, Database[Any]]) -> Iterator[Fuzzed]:
     assert "Traceback" not in desk.log
 
 
-# --- real signatures over broken JSON ---------------------------------------------------------
-
 BROKEN = {
     "nothing": b"",
     "UTF-16": '{"events":[{"a":1}]}'.encode("utf-16"),
@@ -152,8 +150,6 @@ def test_wrong_types_everywhere_do_no_harm(fuzzed: Fuzzed, webhook: Any, ascii_o
     text = json.dumps(webhook, ensure_ascii=ascii_only)
     fuzzed.post(text.encode("utf-8", "surrogatepass"))
 
-
-# --- heads, signatures and lengths ------------------------------------------------------------
 
 GOOD = b'{"events":[{"type":"fuzz"}]}'
 

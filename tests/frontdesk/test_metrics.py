@@ -30,9 +30,6 @@ def figures_of(figures: FrontdeskMetrics) -> dict[str, Any]:
     return MetricsSnapshots(figures.registry).take().figures
 
 
-# --- counts -----------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("quick")
 def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     unfinished = signed_head(webhook(), "Content-Length: 99999")
@@ -77,12 +74,6 @@ def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch)
             assert desk.figures.refused["evicted"] == 1
 
     in_loop(scenario)
-
-
-# --- gauges -----------------------------------------------------------------------------------
-
-
-# --- real processes ---------------------------------------------------------------------------
 
 
 def scraped(port: int) -> dict[str, float]:

@@ -36,9 +36,6 @@ def refused_with(answer: Answer, status: int) -> str:
     return answer.error
 
 
-# --- stored documents -------------------------------------------------------------------------
-
-
 def test_an_event_is_stored_as_it_came_before_the_answer(
     desk: DeskProcess, recvq: Any, event_id: str
 ) -> None:
@@ -61,9 +58,6 @@ def test_a_redelivery_is_accepted_counted_and_not_stored_again(
     assert [d["event"] for d in recvq.find({"eventId": event_id})] == [first]
     assert recvq.count_documents({"eventId": event_id + "-2"}) == 1
     desk.wait_for_line("accepted events=2 duplicates=1 ms=")
-
-
-# --- refusals ---------------------------------------------------------------------------------
 
 
 def test_both_secrets_are_accepted_while_one_is_being_replaced(
@@ -106,9 +100,6 @@ def test_neither_message_nor_signature_nor_secret_reaches_the_log(
     refused_until_logged(desk, lambda: desk.post_bytes(b"\xffsecret-talk"), "not UTF-8")
     for hidden in ("秘密", "secret-talk", "wrong-", SECRET, OLD_SECRET, "U111"):
         assert hidden not in desk.log
-
-
-# --- the life of the process -----------------------------------------------------------------
 
 
 def test_a_second_signal_ends_it_at_once(database: Database[Any], mongo_uri: str) -> None:

@@ -12,9 +12,6 @@ __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-# --- reports ----------------------------------------------------------------------------------
-
-
 def test_while_a_thread_hangs_it_says_so_instead_of_being_alive() -> None:
     async def scenario() -> None:
         async with running() as desk:
@@ -67,9 +64,6 @@ def test_only_this_machine_or_the_token_gets_the_details_of_readiness() -> None:
             assert await asked(source=stranger) == (503, {"error": "not ready"})
 
     in_loop(scenario)
-
-
-# --- its end ----------------------------------------------------------------------------------
 
 
 def test_without_a_successor_a_stop_does_not_wait_for_idle_clients() -> None:

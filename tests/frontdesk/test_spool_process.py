@@ -376,9 +376,6 @@ def test_a_file_that_is_no_spool_stops_the_start_and_stays_as_it_is(
     assert not list(tmp_path.glob("*damaged*"))
 
 
-# --- without a spool --------------------------------------------------------------------------
-
-
 def wait_until_ready(desk: DeskProcess) -> None:
     eventually(lambda: desk.ask("GET", "/readyz").status == 200)
 

@@ -41,9 +41,6 @@ def trusting(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(authority.root))
 
 
-# --- handshakes -------------------------------------------------------------------------------
-
-
 def test_it_shows_the_whole_chain_under_tls_1_2_and_1_3(authority: Authority, pair: Pair) -> None:
     async def scenario() -> None:
         async with running(opened(pair)) as desk:

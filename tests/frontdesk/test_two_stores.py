@@ -115,9 +115,6 @@ async def _play(play: Play, scene: Scene) -> None:
         await scene.store.close()
 
 
-# --- groups
-
-
 async def ten_together(scene: Scene) -> None:
     """Ten requests share an insert, and do not come again."""
     first = await scene.ask("Z-1")
@@ -166,9 +163,6 @@ def test_a_store_whose_task_has_ended_by_itself_is_dead_and_says_why(
     assert record.exc_info is not None
 
 
-# --- the end
-
-
 def test_closing_during_a_pause_calls_the_store_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,9 +204,6 @@ def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
         end.set()
         scene.probe.let_go()
         scene.drain.join(WAIT_SECONDS)
-
-
-# --- order, and hand-over
 
 
 @scene

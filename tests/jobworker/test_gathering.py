@@ -58,9 +58,6 @@ def names(documents: list[Document]) -> list[str]:
     return [one["eventId"] for one in documents]
 
 
-# Messages that are gathered.
-
-
 @pytest.mark.parametrize("what", ["sticker", "another sender", "postback"])
 def test_anything_else_behind_them_ends_it(room: Rooms, sim: Sim, what: str) -> None:
     user, other, gatherer = sim.add_user("花子"), sim.add_user("太郎"), Gatherer()
@@ -80,9 +77,6 @@ def test_anything_else_behind_them_ends_it(room: Rooms, sim: Sim, what: str) -> 
         desk.send(sim.drafts.sticker(user, chat=group))
     desk.until_quiet()
     assert gatherer.seen == [["一", "二"], *([["三"], ["四"]] if what == "another sender" else [])]
-
-
-# Messages that were taken back.
 
 
 def test_a_message_whose_condition_fails_fails_alone(room: Rooms, sim: Sim) -> None:
@@ -174,9 +168,6 @@ def runs_of(desk: Room) -> list[Document]:
     return rows_of(desk.database.jobs)
 
 
-# Handlers that fail.
-
-
 def test_each_of_those_given_up_becomes_a_dead_letter_of_its_own(room: Rooms, sim: Sim) -> None:
     user, gatherer = sim.add_user("花子"), Gatherer(most=3)
     desk = room(gatherer.bot, tries=2)
@@ -191,9 +182,6 @@ def test_each_of_those_given_up_becomes_a_dead_letter_of_its_own(room: Rooms, si
         *"一二三"
     ]
     assert texts(sim, user) == []
-
-
-# A predecessor, and MongoDB.
 
 
 @pytest.mark.parametrize("recorded", [1, 2])

@@ -47,9 +47,6 @@ def test_an_abandoned_handler_s_decision_beside_the_next_run_is_discarded(
     assert texts(sim, user) == ["second"]
 
 
-# Condemned events.
-
-
 def condemn(desk: Room, given_up_for: Condemned) -> None:
     """From now on every job of the room comes condemned, like a dispatcher's poison."""
     decide = desk.desk.decide

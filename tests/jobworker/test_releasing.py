@@ -60,9 +60,6 @@ def until_stepped(room: Room) -> None:
     assert done.wait(15)
 
 
-# Sends.
-
-
 def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim: Sim) -> None:
     user = sim.add_user("花子")
     sim.answer_next("push", 500, times=1)

@@ -214,9 +214,6 @@ def test_an_unsend_is_finished_only_when_every_copy_is_empty(
     assert desk.conversation(user)["unsent"] == ["m-13"]
 
 
-# The stored unsends.
-
-
 def leading(database: Database[Any], *, epoch: int = 1) -> Committer:
     return lead(Committer(database), epoch=epoch)
 

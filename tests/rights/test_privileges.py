@@ -59,9 +59,6 @@ def a_document(name: str) -> Document:
     return make_document(event, channel="main", accept_time=datetime.now(UTC))
 
 
-# --- the work
-
-
 def test_a_dispatcher_makes_all_but_recvq_again(
     admin: Database[Any], dispatcher: Database[Any], guarded: Guarded
 ) -> None:
@@ -177,9 +174,6 @@ def test_what_an_operator_orders_the_dispatcher_carries_out(
 def test_a_dispatcher_makes_changes_and_deletes_a_multicast(dispatcher: Database[Any]) -> None:
     for command in writes_to("batches"):
         assert dispatcher.command(command)["n"] == 1
-
-
-# --- where it ends
 
 
 def of(user: str, *commands: Document, place: str = LINE_BOT) -> list[tuple[str, str, Document]]:

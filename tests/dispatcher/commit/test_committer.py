@@ -136,9 +136,6 @@ def under_way(leader: Leader) -> Iterator[Write]:
         leader.fence.go_on.set()
 
 
-# Groups.
-
-
 def test_writes_that_come_meanwhile_are_one_group(leader: Leader) -> None:
     with under_way(leader) as first:
         writes = [leader.adds(n) for n in range(1, 9)]
@@ -205,9 +202,6 @@ def test_large_groups_are_divided(
     assert leader.ends(first, *writes) == [True] * 6
     assert leader.fence.groups == 4
     assert numbers(leader.database, *range(6)) == [1] * 6
-
-
-# Groups that MongoDB does not confirm.
 
 
 @contextmanager
@@ -316,9 +310,6 @@ def test_a_write_without_an_answer_is_made_again_and_once(
     assert numbers(leader.database, 1, 2) == [1, 1]
 
 
-# Another leader.
-
-
 def replaced(leader: Leader, epoch: int = 2) -> Committer:
     successor = Committer(leader.database)
     Progress(successor, feed="memory", epoch=epoch).take_over()
@@ -386,9 +377,6 @@ def test_only_so_many_are_left(leader: Leader, monkeypatch: pytest.MonkeyPatch) 
     assert leader.committer.commit_later(one_more(1))
 
 
-# Time that is over, and the stop.
-
-
 def test_a_write_whose_time_is_over_before_its_group_begins_is_never_made(leader: Leader) -> None:
     with under_way(leader) as first:
         withdrawn, patient = leader.adds(1), leader.adds(2)
@@ -425,9 +413,6 @@ def test_a_stop_does_not_wait_for_a_mongodb_that_is_away(
                 leader.committer.result(one)
     assert deaths == []
     assert numbers(leader.database, 1, 2) == [0, 0]
-
-
-# Reads.
 
 
 def test_a_read_sees_all_that_was_committed_and_the_take_over(leaders: Leaders) -> None:

@@ -228,9 +228,6 @@ def test_a_document_not_on_a_majority_is_not_handed_out(lagging: LaggingSet) -> 
         feed.close()
 
 
-# The oplog alone.
-
-
 def insert_entry(id_: int, namespace: str = "line_bot.recvq") -> Document:
     return {
         "op": "i",

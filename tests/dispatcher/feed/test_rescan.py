@@ -63,9 +63,6 @@ class Taken:
         return [name_of(one) for one in self.documents]
 
 
-# Scans.
-
-
 @pytest.fixture
 def wide_oplog(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of a server just started reaches back a second, so that any pass would be long."""
@@ -277,9 +274,6 @@ def test_a_scan_that_starts_at_an_inversion_finds_what_lies_before_its_start(
     eventually(lambda: len(worker.decided) >= len(expected), seconds=30)
     running.end()
     assert sorted(worker.decided) == expected
-
-
-# A dispatcher without a position.
 
 
 @pytest.mark.parametrize("feed", FEEDS)

@@ -43,9 +43,6 @@ def progress(database: Database[Document]) -> Document:
     return database[PROGRESS].find_one() or {}
 
 
-# The way into `held` and back.
-
-
 def test_a_long_waiting_document_is_held_and_progress_continues(
     database: Database[Document], dispatch: Dispatch, store: Store, saved_up_to: SavedUpTo
 ) -> None:
@@ -344,9 +341,6 @@ def test_a_number_is_never_given_twice(database: Database[Document], begin: Begi
     ]
 
 
-# Documents that are held, and others.
-
-
 def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
     database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,9 +360,6 @@ def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
         eventually(lambda: worker.decided == ["other"])
     one.laters.pop()()
     eventually(lambda: worker.by_key["U0"] == ["e0", "e1"])
-
-
-# All of it at once.
 
 
 class Conversations:

@@ -716,9 +716,6 @@ def test_slow_runs_leave_threads_to_others_and_take_turns() -> None:
         assert mailboxes.next(1.0) is None
 
 
-# Documents decided together with the first one.
-
-
 def put(mailboxes: Mailboxes, *documents: Document, again: bool = False) -> None:
     for one in documents:
         size = len(bson.encode(one))

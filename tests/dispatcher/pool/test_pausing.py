@@ -61,9 +61,6 @@ class GivingUp:
         eventually(lambda: name in self.jobs and self.jobs[name].is_deferred)  # type: ignore[attr-defined]
 
 
-# Pauses.
-
-
 @pytest.mark.parametrize("scope", ["main/U1", "main", "all"])
 def test_a_key_paused_while_it_waits_for_a_thread_gets_none(pool_of: MakePool, scope: str) -> None:
     busy = Holder("busy")
@@ -117,9 +114,6 @@ def test_however_often_it_is_paused_and_resumed_each_key_is_decided_in_order_and
     until_idle(desk)
     for key in range(3):
         assert worker.by_key[f"U{key}"] == [f"e{n}" for n in range(600) if n % 3 == key]
-
-
-# Paused documents in `held`.
 
 
 def test_a_paused_key_is_held_and_progress_continues(
@@ -189,9 +183,6 @@ def test_a_successor_knows_the_pauses_before_it_decides_what_is_held(
     second.pool.obey(NO_PAUSES)
     eventually(lambda: second.save() and len(worker.decided) == 7)
     assert worker.by_key["U0"] == ["e0", "e2", "e4", "late"]
-
-
-# Releases.
 
 
 def until_given_up(desk: DeskOfPool, name: str) -> None:

@@ -17,9 +17,6 @@ from tests.waiting import eventually
 MakePool = Callable[..., DeskOfPool]
 
 
-# Order and parallelism.
-
-
 def test_one_key_is_decided_in_order(pool_of: MakePool) -> None:
     worker = RecordingWorker()
     desk = pool_of(worker.decide, threads=8)
@@ -75,9 +72,6 @@ def test_jobs_never_occupy_the_last_thread(pool_of: MakePool) -> None:
     desk.wait_until_idle()
 
 
-# Its life.
-
-
 def test_nothing_is_begun_after_the_stop(pool_of: MakePool) -> None:
     held = Holder("e0")
     worker = RecordingWorker(held)
@@ -91,9 +85,6 @@ def test_nothing_is_begun_after_the_stop(pool_of: MakePool) -> None:
     assert worker.decided == ["e0"]
     assert worker.epochs == []
     assert len(desk.tracker) == 2
-
-
-# Documents behind a job.
 
 
 class Gatherer:

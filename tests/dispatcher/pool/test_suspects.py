@@ -190,9 +190,6 @@ def test_during_a_proof_all_others_wait_and_status_says_so(
     assert decide.beside["proof"] == set()
 
 
-# The stored notes, and when they are written.
-
-
 class Written:
     """Poison on the real `progress`, with one task at a time."""
 

@@ -60,9 +60,6 @@ class Handler:
         self._gate.set()
 
 
-# One handling has one end.
-
-
 def test_a_handling_returns_or_is_abandoned_and_never_both() -> None:
     returned, abandoned = HandlerCall(), HandlerCall()
     assert returned.end()
@@ -90,9 +87,6 @@ def test_of_many_simultaneous_ends_of_a_call_one_counts() -> None:
         for thread in threads:
             thread.join(15)
         assert len(won) == 1
-
-
-# The pool.
 
 
 def test_a_fresh_thread_takes_the_place_of_an_abandoned_one(pool_of: MakePool) -> None:
@@ -177,9 +171,6 @@ def test_only_a_handler_is_abandoned(pool_of: MakePool) -> None:
     eventually(lambda: desk.pool.threads.busy() == 0)
 
 
-# Limits of their own.
-
-
 def test_a_handler_is_overdue_by_its_own_limit(pool_of: MakePool) -> None:
     handler = Handler("long", "short", "other")
     desk = pool_of(handler)
@@ -218,9 +209,6 @@ def test_slow_handlers_leave_half_of_the_threads_to_others(pool_of: MakePool) ->
     handler.let_go()
     desk.wait_until_idle()
     assert sorted(handler.ended) == sorted((name, True) for name in handler.entered)
-
-
-# The dispatcher.
 
 
 @pytest.fixture(autouse=True)

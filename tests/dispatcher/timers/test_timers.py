@@ -58,9 +58,6 @@ def quiet(short_limits: dict[str, Any]) -> None:
     short_limits["clock_seconds"] = 60.0
 
 
-# Its firing times.
-
-
 def test_a_timer_fires_when_it_is_due_and_not_before(
     schedule: Start, database: Found, clock: HandClock, looks: Looks
 ) -> None:
@@ -146,9 +143,6 @@ def test_daily_timers_continue_after_missed_times(
     assert rung(database) == [RANG, "timer:main/U1/tea:1:2026-04-23T12:00:00.000Z"]
 
 
-# The clock.
-
-
 def test_a_clock_that_is_set_back_makes_it_wait_longer_and_daily_timers_come_back(
     schedule: Start, database: Found, clock: HandClock, told: Told
 ) -> None:
@@ -169,9 +163,6 @@ def test_a_clock_that_is_set_back_makes_it_wait_longer_and_daily_timers_come_bac
     clock.move(days=3)
     eventually(lambda: len(rung(database)) == 4)
     assert len(set(rung(database))) == 4
-
-
-# Its waits.
 
 
 def test_a_closed_recvq_is_waited_for_and_said_once(
@@ -234,9 +225,6 @@ def test_without_the_lease_nothing_fires(
         )
     )
     assert rung(database) == [RANG]
-
-
-# Two of them.
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before its insert", "after it"])

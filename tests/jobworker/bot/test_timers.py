@@ -25,9 +25,6 @@ NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 WAIT_SECONDS = 15.0
 
 
-# A handler's decisions, as effects.
-
-
 @pytest.fixture
 def timers() -> Timers:
     event = {"source": {"type": "user", "userId": "U1"}}
@@ -74,9 +71,6 @@ def test_a_name_that_cannot_be_is_refused(name: Any) -> None:
     with pytest.raises(BotError) as caught:
         checked_name(name)
     assert caught.value.reason == "invalid timer"
-
-
-# Through a worker.
 
 
 class Kitchen:

@@ -37,9 +37,6 @@ def test_the_parts_that_a_400_names(answer: LineAnswer, messages: list[int], to:
     assert (named_in(answer, "messages"), named_in(answer, "to")) == (messages, to)
 
 
-# Why LINE refused a call.
-
-
 def reason_told(body: object, status: int = 400, **more: Any) -> LineReason | None:
     text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
     return reason_of(LineAnswer(status, text, **more))

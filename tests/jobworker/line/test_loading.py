@@ -20,9 +20,6 @@ from tests.waiting import eventually
 USER, GROUP = "U" + "1" * 32, "C" + "1" * 32
 
 
-# The rules.
-
-
 def a_document(*, age_seconds: float = 0.0, **changed: Any) -> Document:
     """A message of a user in 1:1."""
     event = {
@@ -57,9 +54,6 @@ def test_it_is_shown_where_a_user_waits_in_a_chat_that_can_show_it(
 ) -> None:
     document = a_document(**event)
     assert may_be_shown(document, HandlerContext(document)) is shown
-
-
-# By hand.
 
 
 class Stage:

@@ -81,9 +81,6 @@ def account(hand: Hand) -> Account:
     return Account(hand)
 
 
-# When it is read.
-
-
 def test_it_is_read_a_minute_after_the_start_and_then_each_ten(account: Account) -> None:
     account.quota.start()
     account.hand.advance(quota.FIRST_SECONDS - 1)
@@ -92,9 +89,6 @@ def test_it_is_read_a_minute_after_the_start_and_then_each_ten(account: Account)
     assert (account.paths, account.shown) == (ONE_READING, (500, 123))
     account.hand.advance(EVERY_SECONDS)
     assert account.paths == ONE_READING * 2
-
-
-# The month is closed.
 
 
 def test_the_month_is_closed_by_a_refusal_and_a_reading_after_it(account: Account) -> None:
@@ -126,9 +120,6 @@ def test_a_closed_month_ends_at_midnight_in_japan(account: Account) -> None:
     account.has({"type": "limited", "value": 500}, {"totalUsage": 0})
     account.hand.advance(5)
     assert account.quota.month == MonthlyQuota(500, 0)
-
-
-# The whole worker.
 
 
 def a_bot() -> Bot:

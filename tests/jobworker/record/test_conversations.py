@@ -233,9 +233,6 @@ def unsent_row(key: str) -> Document:
     return {**row, "at": datetime.now(UTC), "outbox": outbox}
 
 
-# Several events in one record.
-
-
 def test_of_two_overlapping_records_at_once_one_is_kept(
     database: Db, mine: ConversationStore
 ) -> None:
@@ -253,9 +250,6 @@ def test_of_two_overlapping_records_at_once_one_is_kept(
         assert sorted(map(is_made, answers)) == [False, True]
         applied = stored(database)["applied"]
         assert (applied.count(a), applied.count(b)) == (1, 1)
-
-
-# A call that is stored with its record, and the end of the last one.
 
 
 def with_call(conversations: ConversationStore, name: str) -> tuple[list[Placed], Call]:

@@ -34,9 +34,6 @@ def test_a_try_that_cannot_be_proved_needs_force(unknown: Send) -> None:
     assert (send.tried_at, send.tried_as, send.way) == (None, None, SendMethod.PUSH)
 
 
-# On the real worker.
-
-
 def given_up_by(desk: Room, sim: Sim, user: Any) -> Document:
     """The letter of a reply that LINE refused."""
     sim.answer_next("reply", 400)

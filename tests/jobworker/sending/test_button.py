@@ -237,9 +237,6 @@ def test_an_event_that_is_decided_while_its_button_waits_for_a_turn_has_none(
     assert (calls, texts(sim, user)) == ([], ["遅"])
 
 
-# Kills.
-
-
 @pytest.mark.parametrize("point", ["button noted", "button called", "button shown"])
 @pytest.mark.parametrize("is_slow", [True, False])
 def test_a_successor_brings_the_answer_once(
@@ -314,9 +311,6 @@ def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
     second.until_quiet()
     assert texts(sim, user) == ["ボタン", "遅"]
     assert pushes(sim, user) == []
-
-
-# The end of answers that are not fetched.
 
 
 def test_an_answer_not_fetched_within_its_time_is_a_dead_letter(

@@ -185,9 +185,6 @@ def test_the_meaning_of_an_answer(case: Case) -> None:
     assert outcome.unanswered is (isinstance(case.answer, OutcomeUnknown) or no_verdict)
 
 
-# Expiry.
-
-
 @pytest.mark.parametrize("way", SendMethod)
 def test_a_call_of_unknown_outcome_is_repeated_for_as_long_as_line_keeps_its_key(
     way: SendMethod,

@@ -213,9 +213,6 @@ def interrupted() -> Iterator[None]:
         yield
 
 
-# export
-
-
 def test_an_export_is_whole_and_for_its_owner_alone(
     run: Run, source: Database[Any], tmp_path: Path
 ) -> None:
@@ -287,8 +284,6 @@ def test_an_export_is_of_one_moment_while_others_write(
         assert sorted(d.raw for n, d in found if n == name) == sorted(before[name])
     assert whole(source) != before
 
-
-# import
 
 # The real command, stopped before it writes the timers.
 STOPS_BEFORE_TIMERS = """
@@ -474,9 +469,6 @@ def test_a_process_of_the_database_that_is_gone_is_refused(
         ghost.recorded(ghost.enter_record(document, decision, [], message_id=None))
     with pytest.raises(Replaced):
         committer.commit()
-
-
-# Events in recvq.
 
 
 def a_document(name: str, key: str = "U", *, hours: float = 0) -> dict[str, Any]:

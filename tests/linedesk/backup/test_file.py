@@ -95,9 +95,6 @@ def test_text_that_is_no_utf_8_comes_back_byte_for_byte() -> None:
     assert found.raw == damaged.raw
 
 
-# Damage.
-
-
 def test_a_file_that_is_cut_off_anywhere_is_refused() -> None:
     content = file_of(*some())
     for length in range(len(content)):

@@ -96,9 +96,6 @@ def jsons(answer: Result) -> list[dict[str, Any]]:
     return [json.loads(text) for text in answer.stdout.splitlines()]
 
 
-# status
-
-
 def test_status_shows_the_figures_of_the_rows_and_ok(run: Run, database: Database[Any]) -> None:
     with processes(database):
         shown = run("status").stdout
@@ -110,9 +107,6 @@ def test_status_shows_the_figures_of_the_rows_and_ok(run: Run, database: Databas
     assert told["queue"]["documents"] == 7
     assert told["wrong"] == []
     assert "\x1b" not in shown
-
-
-# trace, calls, conversation show
 
 
 def test_trace_tells_the_story_and_no_text(run: Run) -> None:
@@ -144,9 +138,6 @@ def test_a_conversations_newest_events_are_told_with_results_and_answers(run: Ru
     (told,) = jsons(run("conversation", "show", HANAKO, "--json"))
     assert [event["eventId"] for event in told["events"]] == ["01E"]
     assert told["events"][0]["outcome"]["result"] == "answered"
-
-
-# pause, resume, release, audit
 
 
 def test_a_pause_is_ordered_and_the_missing_confirmation_is_shown(
@@ -217,9 +208,6 @@ def test_a_release_names_the_head_and_tells_what_came(
     assert newest["on"] == f"main/{HANAKO} 01E"
     shown = run("audit").stdout
     assert f"  release  done     花子 main/{HANAKO} 01E  broken by 太郎\n" in shown
-
-
-# tail
 
 
 class Stream:

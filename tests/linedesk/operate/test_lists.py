@@ -260,9 +260,6 @@ def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) 
     assert not head.is_stuck(now())
 
 
-# The cost of a resume.
-
-
 def hold(database: Database[Any], key: str, count: int, *, ago: float = 3600, **event: Any) -> None:
     accepted = now() - timedelta(seconds=ago)
     document = {"acceptTime": accepted, "event": {"replyToken": "token", **event}}

@@ -37,9 +37,6 @@ def wrong(seen: Overview) -> dict[str, str]:
     return {one.about: one.level for one in problems_of(seen)}
 
 
-# The figures.
-
-
 def test_several_front_desks_are_summed_but_for_what_they_share() -> None:
     one = a_desk(1, figures={"spoolDocuments": 4, "recvqUnreadShare": 0.2})
     other = a_desk(2, figures={"spoolDocuments": 4, "recvqUnreadShare": 0.3})
@@ -86,9 +83,6 @@ def test_a_row_typed_in_a_shell_breaks_nothing() -> None:
     assert json.dumps(overview_as_json(seen))
 
 
-# The running processes.
-
-
 def test_what_was_silent_for_too_long_counts_no_more() -> None:
     seen = overview(a_desk(), a_dispatcher(silent=11))
     assert seen.queue.documents is None
@@ -131,9 +125,6 @@ def test_one_that_ended_in_good_order_is_not_missed_while_others_run() -> None:
 def test_nothing_and_only_standbys_are_wrong() -> None:
     assert wrong(overview(a_desk(), a_dispatcher(leading=0))) == {"dispatcher": "bad"}
     assert wrong(overview()) == {"frontdesk": "bad", "dispatcher": "bad"}
-
-
-# Problems.
 
 
 @pytest.mark.parametrize(

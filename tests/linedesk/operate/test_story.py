@@ -61,9 +61,6 @@ def advice(told: Story) -> str:
     return shown["to do"][0]
 
 
-# How it ends.
-
-
 def test_an_answered_event_is_told_from_the_webhook_to_the_request_id() -> None:
     told = story(runs=[a_run(at=NOW + timedelta(milliseconds=3))], calls=[a_call(at=LATER)])
     assert (told.outcome.result, told.channel, told.key) == ("answered", "main", HANAKO)
@@ -207,9 +204,6 @@ def test_an_event_made_by_hand_breaks_nothing(event: Any) -> None:
     odd = {**an_event(), "event": event, "acceptTime": None}
     told = story(document=odd, runs=[{"at": NOW, "outcome": None}], calls=[{"at": NOW}])
     assert json.dumps(as_json(told))
-
-
-# In the database.
 
 
 @pytest.fixture(scope="module")

@@ -59,9 +59,6 @@ def post(browser: requests.Session, url: str, path: str, **fields: Any) -> reque
     return browser.post(f"{url}{path}", data=fields, timeout=20)
 
 
-# The contents of a page.
-
-
 def test_every_page_answers_safely_and_shows_nothing_that_people_wrote(
     full: Rows, browser: requests.Session
 ) -> None:
@@ -216,9 +213,6 @@ def test_a_word_leads_to_what_it_means(full: Rows, browser: requests.Session) ->
         assert browser.get(f"{url}/event/nothing").status_code == 404
 
 
-# Rights.
-
-
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -273,9 +267,6 @@ def test_a_form_of_another_site_does_nothing(full: Rows, browser: requests.Sessi
             assert answer.status_code == 403
         assert full.control.count_documents({}) == 0
         assert full.audit.count_documents({}) == 0
-
-
-# MongoDB hangs or is away.
 
 
 def test_while_mongodb_hangs_the_page_answers_with_what_it_knew(
@@ -347,8 +338,6 @@ def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
     for reason in ("400 not an HTTP request", "421 Misdirected Request", "401 Unauthorized"):
         assert f"{reason} (" in caplog.text
 
-
-# Clients that send slowly, too much, or nothing.
 
 # A name without a password: "hanako:".
 AUTH = b"Authorization: Basic aGFuYWtvOg==\r\n"

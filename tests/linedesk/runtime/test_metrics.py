@@ -70,9 +70,6 @@ def test_a_rate_is_that_of_the_last_ten_seconds(
     assert snapshots.latest.per_second == {"acceptedEvents": 0.0}
 
 
-# --- refusals in the log ----------------------------------------------------------------------
-
-
 def test_refusals_of_any_number_of_addresses_take_bounded_memory(
     now: Now, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -28,9 +28,6 @@ RELEASE: Document = {
 }
 
 
-# Texts.
-
-
 @pytest.mark.parametrize(
     ("words", "scope", "id_", "said"),
     [
@@ -69,9 +66,6 @@ def test_a_pause_covers_its_conversations_and_no_other() -> None:
         {"channel": "main", "key": "U1"},
         {"channel": "second", "key": None},
     ]
-
-
-# Writing.
 
 
 HALF: list[Document] = [
@@ -119,9 +113,6 @@ def test_a_date_beyond_reason_is_no_error(database: Database[Document]) -> None:
     assert orders.releases == ()
 
 
-# Releases.
-
-
 def test_a_release_takes_the_place_of_an_earlier_one(database: Database[Document]) -> None:
     control = OperatorControl(database)
     first = control.release("main", "U1", {"eventId": "E1"}, by="taro")
@@ -153,9 +144,6 @@ def test_the_result_of_a_release_is_read_from_the_database(database: Database[Do
     database[CONVERSATIONS].replace_one(conversation, stored([]))
     assert control.came_of(of_event) == {"code": "event_is_letter", "id": "E1"}
     assert control.came_of(of_send) == {"code": "send_is_letter", "id": "E1/0"}
-
-
-# After an election.
 
 
 def test_a_pause_that_was_stored_before_is_seen_although_no_majority_shows_it_yet(

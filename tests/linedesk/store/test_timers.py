@@ -147,8 +147,6 @@ def test_what_is_no_time_of_day_in_a_zone_is_refused(every: dict[str, str]) -> N
         Recurrence.from_document(every)
 
 
-# Rules.
-
 SUNDAY = "2026-11-29T03:10"  # 12:10 in Tokyo
 
 

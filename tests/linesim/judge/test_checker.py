@@ -36,9 +36,6 @@ def echo(line, sim, user, text):
     return delivery
 
 
-# A clean run.
-
-
 def test_a_clean_run_has_nothing_to_find(sim, line):
     users = [sim.add_user(f"客{n}") for n in range(4)]
     for number in range(3):
@@ -52,9 +49,6 @@ def test_a_clean_run_has_nothing_to_find(sim, line):
     assert report.calls == {"reply": {"200": 12}}
     assert report.closest_starts == {"api.line.me": sim.closest_starts()}
     assert report.seconds > 0
-
-
-# Planted: answers.
 
 
 def test_an_answer_said_twice_is_found(sim, line, taro):
@@ -82,9 +76,6 @@ def test_a_refused_event_need_not_be_answered(sim, bot, taro, status):
     sim.say(taro, "1")
     report = check(sim)
     assert (report.ok, report.refused, report.accepted) == (True, 1, 0)
-
-
-# The one exception.
 
 
 def doubled(sim, line, taro, *, by=None, fault=True, again=True):
@@ -122,9 +113,6 @@ def test_a_push_within_the_minute_is_no_exception(sim, line, taro):
     assert found(check(sim, token_seconds=60.0)) == {"answered_twice": 1}
 
 
-# Planted: order.
-
-
 def test_an_answer_that_overtakes_is_found(sim, line, taro):
     first, second = sim.say(taro, "1"), sim.say(taro, "2")
     line.reply(token_of(second), "2")
@@ -133,9 +121,6 @@ def test_an_answer_that_overtakes_is_found(sim, line, taro):
     assert found(report) == {"order_violations": 1}
     (disorder,) = report.order_violations
     assert (disorder.earlier, disorder.later) == (first.event_ids[0], second.event_ids[0])
-
-
-# Planted: calls.
 
 
 def test_calls_too_close_together_are_found(sim, line, taro):
@@ -204,9 +189,6 @@ def test_a_retry_key_used_for_another_body_is_found(sim, line, taro):
     assert (report.reused_keys[0].first, report.reused_keys[0].second) == (1, 2)
 
 
-# Money, and whom a call does not reach.
-
-
 def test_paid_messages_are_counted_by_people_and_calls_by_endpoint(sim, line, taro):
     friends = [sim.add_user(f"客{n}") for n in range(3)]
     group = sim.add_group("皆", friends)
@@ -253,9 +235,6 @@ def test_users_who_blocked_the_bot_are_counted_apart(sim, line, taro):
     report = check(sim)
     assert (report.ok, report.never_reached) == (True, ())
     assert [(each.chat, each.reason) for each in report.closed_chats] == [(taro.user_id, "blocked")]
-
-
-# Planted: timers.
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,6 @@ def share(database: Database[Any]) -> float:
     return found
 
 
-# --- its results -----------------------------------------------------------------------------
-
-
 def test_an_almost_empty_recvq_is_open_even_if_all_of_it_is_unread(recvq: Database[Any]) -> None:
     fill(recvq, [SMALL])
     assert looked(recvq).closed is None
@@ -156,9 +153,6 @@ def test_thousands_behind_are_added_up_and_continued_from_there(
     assert (guard.share or 0) < 0.02
 
 
-# --- wrong collections -----------------------------------------------------------------------
-
-
 def test_a_missing_recvq_is_closed_until_it_is_there_again(
     recvq: Database[Any], told: Callable[[], list[tuple[str, str]]]
 ) -> None:
@@ -174,9 +168,6 @@ def test_a_missing_recvq_is_closed_until_it_is_there_again(
     guard.look()
     assert guard.closed is None
     assert told() == [("ERROR", "recvq closed"), ("INFO", "recvq open")]
-
-
-# --- its log ---------------------------------------------------------------------------------
 
 
 def test_it_warns_closes_and_opens_with_one_line_each(
@@ -230,9 +221,6 @@ def test_its_thread_survives_any_error_of_a_check_and_logs_it_once(
     [(level, words)] = told()
     assert level == "ERROR"
     assert words.startswith("recvq cannot be checked")
-
-
-# --- nothing unread is overwritten -----------------------------------------------------------
 
 
 def hostile(seed: int) -> Iterator[list[Document]]:
