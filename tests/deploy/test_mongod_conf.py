@@ -19,7 +19,7 @@ from linedesk.store.client import connect
 from linedesk.store.errors import UNAUTHORIZED
 from tests.conftest import missing
 from tests.servers import data_folder
-from tests.waiting import eventually
+from tests.waiting import eventually, ran
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "deploy" / "mongod.conf"
@@ -103,17 +103,13 @@ def test_mongod_starts_with_it_and_init_makes_a_replica_set_and_users(
 
 
 def linedesk_init(uri: str, folder: Path) -> str:
-    answer = subprocess.run(
+    answer = ran(
         [
             *(sys.executable, "-m", "linedesk", "init", "--capped-mb", "8"),
             *("--users", str(folder / "credentials")),
         ],
         cwd=ROOT,
         env=os.environ | {"MONGODB_URI": uri},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert answer.returncode == 0, answer.stderr
     return answer.stdout

@@ -32,7 +32,7 @@ from tests.acceptance.conftest import House, Process
 from tests.conftest import missing
 from tests.fork_server import Child, Written, nursery
 from tests.rabbitmq import is_installed, throwaway_rabbitmq
-from tests.waiting import eventually
+from tests.waiting import Ended, eventually, ran
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "linedesk-alerts.yml"
@@ -43,12 +43,10 @@ DASHBOARD = DEPLOY / "grafana" / "linedesk.json"
 LATER = re.compile(r"quota|_left_seconds|linedesk_worker|linedesk_broker")
 
 
-def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run(program: str, *arguments: object) -> Ended:
     if shutil.which(program) is None:
         missing(f"{program} is not installed")
-    return subprocess.run(
-        [program, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
-    )
+    return ran([program, *map(str, arguments)])
 
 
 def alerts() -> list[dict[str, Any]]:

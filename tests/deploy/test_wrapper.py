@@ -1,13 +1,13 @@
 """deploy/linedesk, the command for people: which rights it takes for which command."""
 
 import os
-import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from linedesk.settings.settings import Settings, load_settings
+from tests.waiting import Ended, ran
 
 ROOT = Path(__file__).parents[2]
 WITH_METRICS = {"frontdesk": 9101, "dispatcher": 9102, "worker": 9104}
@@ -28,14 +28,10 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def call(root: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def call(root: Path, *arguments: str, **environ: str) -> Ended:
+    return ran(
         [ROOT / "deploy" / "linedesk", *arguments],
         env={"PATH": os.environ["PATH"], "LINEDESK_ROOT": str(root)} | environ,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
     )
 
 

@@ -1,6 +1,5 @@
 """examples/clinic: its own tests pass, and it does the same on every real part."""
 
-import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from linesim.model.deliveries import Event
 from linesim.model.media import sample
 from linesim.model.world import Group, User
 from tests.real_stack import RealStack, real_stack
+from tests.waiting import ran
 
 FOLDER = Path(__file__).parents[2] / "examples" / "clinic"
 # There is a Monday's noon before the evening before it.
@@ -22,10 +22,8 @@ REMINDED_BEFORE = timedelta(hours=16, minutes=30)
 
 def test_its_own_tests_pass() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    ran = subprocess.run(
-        command, cwd=FOLDER, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert ran.returncode == 0, ran.stdout
+    ended = ran(command, cwd=FOLDER)
+    assert ended.returncode == 0, ended.stdout
 
 
 class Visitor:

@@ -14,6 +14,7 @@ from pymongo.database import Database
 from linedesk.setup.collections import DEFAULT_CAPPED_BYTES, create_collections
 from linedesk.store.client import Client
 from tests.conftest import missing
+from tests.waiting import ran
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "create_collection.js"
@@ -48,13 +49,7 @@ def initialised(client: Client) -> Iterator[Database[Any]]:
 
 def run(mongosh: list[str], uri: str, database: Database[Any], more: str = "") -> tuple[int, str]:
     choice = f"var DATABASE = '{database.name}'{more}"
-    answer = subprocess.run(
-        [*mongosh, uri, "--quiet", "--norc", "--eval", choice, str(SCRIPT)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    answer = ran([*mongosh, uri, "--quiet", "--norc", "--eval", choice, str(SCRIPT)])
     return answer.returncode, answer.stdout + answer.stderr
 
 

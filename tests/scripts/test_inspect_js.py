@@ -6,7 +6,6 @@ One shell runs all the calls, since its start is slow.
 
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from linedesk.store.records.effects import place_of
 from tests.linedesk.operate.hand import a_call, a_row, a_run
 from tests.rows import put_rows
 from tests.scripts.test_create_collection import mongosh as mongosh
+from tests.waiting import ran
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "inspect.js"
@@ -146,12 +146,8 @@ def fill(database: Database[Any]) -> None:
 
 def ask(mongosh: list[str], uri: str, database: Database[Any], code: str) -> str:
     place = uri.replace("/?", f"/{database.name}?")
-    answer = subprocess.run(
+    answer = ran(
         [*mongosh, place, "--quiet", "--norc", "--eval", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
         env={**os.environ, "TZ": "Asia/Tokyo"},
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr

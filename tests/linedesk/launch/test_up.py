@@ -35,7 +35,7 @@ from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
 from tests.conftest import missing
 from tests.linedesk.processes import child_of, children_of, is_alive
-from tests.waiting import eventually
+from tests.waiting import Ended, eventually, ran
 
 ROOT = Path(__file__).parents[3]
 DISPATCHER, MONGOD = "-m dispatcher", "--dbpath"
@@ -83,15 +83,9 @@ class Up:
             return False
 
 
-def beside_of(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+def beside_of(environ: dict[str, str], *arguments: str) -> Ended:
     """Another command in a separate process."""
-    return subprocess.run(
-        [sys.executable, "-m", "linedesk", *arguments],
-        env=os.environ | environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ran([sys.executable, "-m", "linedesk", *arguments], env=os.environ | environ)
 
 
 Start = Callable[..., Up]
@@ -371,8 +365,8 @@ def test_a_command_by_python_m_imports_ours(tmp_path: Path) -> None:
     for name in ("frontdesk", "dispatcher", "jobworker"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported in place of ours')\n")
     command = [sys.executable, "-m", "linedesk", "status", "--help"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    ended = ran(command, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_bot_with_a_used_name_has_to_be_renamed(
