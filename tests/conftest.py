@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,6 +52,15 @@ def missing(reason: str) -> None:
     pytest.skip(reason)
 
 
+def need_mongod() -> Path:
+    """Its program."""
+    try:
+        return find_mongod()
+    except MongodNotFound as error:
+        missing(str(error))
+        raise
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With TEST_ORDER=7 the files, and the tests of each, run in the order of that seed."""
     if seed := os.environ.get("TEST_ORDER"):
@@ -77,10 +87,7 @@ def _nursery_ends() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def mongod() -> Iterator[EmbeddedMongod]:
     """One server; its answers can be made to fail by failpoints."""
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+    need_mongod()
     options = ("--oplogSize", "200", "--setParameter", "enableTestCommands=1")
     with throwaway_mongod(*options) as server:
         yield server

@@ -16,7 +16,7 @@ from linedesk.store.client import Client
 from linedesk.store.documents import Document, make_document
 from tests.acceptance.backup_bots import keeper, texts
 from tests.jobworker.worker_harness import Room
-from tests.linedesk.operate.hand import one_for_all
+from tests.servers import one_for_all
 from tests.waiting import eventually
 
 

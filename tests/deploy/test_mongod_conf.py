@@ -14,10 +14,10 @@ import yaml
 from pymongo.errors import OperationFailure
 
 from linedesk.setup import children
-from linedesk.setup.private_mongod import MongodNotFound, find_mongod, free_port
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import connect
 from linedesk.store.errors import UNAUTHORIZED
-from tests.conftest import missing
+from tests.conftest import need_mongod
 from tests.servers import data_folder
 from tests.waiting import eventually, ran
 
@@ -52,10 +52,7 @@ def key_file(folder: Path) -> Path:
 @pytest.fixture
 def configured() -> Iterator[int]:
     """The port of a mongod that runs with the shipped configuration, not yet a replica set."""
-    try:
-        program = find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+    program = need_mongod()
     port = free_port()
     with data_folder("conf") as folder:
         mongod = children.start([str(program), "--config", str(adapted(folder, port))])

@@ -37,7 +37,7 @@ from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document
 from linedesk.store.insert import insert_documents
 from tests.dispatcher.fakes import Decide
 from tests.dispatcher.leader_terms import Process
-from tests.linedesk.store.lagging import LaggingSet, lagging_set
+from tests.linedesk.store.conftest import lagging as lagging
 from tests.servers import throwaway_mongod
 from tests.waiting import eventually
 
@@ -338,12 +338,6 @@ def saved_up_to() -> Callable[[Database[Document], Any], None]:
         eventually(lambda: (database[PROGRESS].find_one() or {}).get("after") == id_)
 
     return wait
-
-
-@pytest.fixture(scope="session")
-def lagging(mongod: EmbeddedMongod, request: pytest.FixtureRequest) -> LaggingSet:
-    """Three nodes of which the secondaries can be made to lag."""
-    return lagging_set(request.config)
 
 
 @pytest.fixture

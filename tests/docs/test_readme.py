@@ -18,8 +18,8 @@ from typing import Any
 
 import requests
 
-from linedesk.setup.private_mongod import MongodNotFound, find_mongod, free_port
-from tests.conftest import missing
+from linedesk.setup.private_mongod import free_port
+from tests.conftest import need_mongod
 from tests.deploy.box import Box
 from tests.docs.walkthrough import blocks
 from tests.waiting import Ended, eventually, ran
@@ -121,10 +121,7 @@ class Trial:
 
 
 def test_the_block_runs_the_bot_in_a_folder_of_ones_own(tmp_path: Path) -> None:
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+    need_mongod()
     with Trial(tmp_path) as trial:
         trial.wait_until_ready()
         assert trial.says("おはよう") == "1回目の「おはよう」ですね。"

@@ -4,6 +4,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import missing
 
 EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
@@ -50,6 +52,11 @@ class Authority:
                  "-set_serial", serial, "-days", days, "-extfile", with_these,
                  "-out", made.certificate)  # fmt: skip
         return made
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 def _openssl(*arguments: object) -> None:

@@ -18,11 +18,11 @@ import pytest
 from pymongo.database import Database
 
 from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.spool.spool import Spool
-from tests.conftest import missing
+from tests.conftest import need_mongod
 from tests.frontdesk.cut_line import Gate
 from tests.frontdesk.desk import BROKEN_OFF, Answer, DeskProcess, text_event
 from tests.linedesk.store.spool.test_spool import raw, small_disk
@@ -36,10 +36,7 @@ REFUSED_SECONDS = 2.0
 
 @pytest.fixture(scope="module")
 def own_mongod() -> Iterator[EmbeddedMongod]:
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+    need_mongod()
     with throwaway_mongod() as server:
         yield server
 

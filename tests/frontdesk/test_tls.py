@@ -14,17 +14,13 @@ from pymongo.database import Database
 
 from frontdesk.tls import load
 from tests.frontdesk.authority import Authority, Pair
+from tests.frontdesk.authority import authority as authority
 from tests.frontdesk.desk import ROOT, DeskProcess, read_answer
 from tests.frontdesk.inprocess import in_loop, quick, request, running
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
 SERIAL = 100
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,13 +16,12 @@ from pymongo.database import Database
 
 import linesim
 from linedesk import Bot
-from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from linedesk.store.errors import Replaced
 from linesim import Sim
 from tests.conftest import missing
 from tests.jobworker.worker_harness import Room
+from tests.servers import one_for_all
 from tests.waiting import eventually
 
 
@@ -42,10 +40,8 @@ def sim(shared_sim: Sim) -> Iterator[Sim]:
 
 @pytest.fixture(scope="session")
 def shared_database(client: Client) -> Iterator[Database[Any]]:
-    database = client[f"test_jobworker_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    yield database
-    client.drop_database(database.name)
+    with one_for_all(client) as database:
+        yield database
 
 
 @pytest.fixture

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -44,9 +46,13 @@ class BotServer:
     def last(self) -> Received:
         return self.received[-1]
 
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
 
-@pytest.fixture
-def bot() -> Iterator[BotServer]:
+
+@contextmanager
+def bot_server() -> Iterator[BotServer]:
     bot = BotServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -78,6 +84,12 @@ def bot() -> Iterator[BotServer]:
     server.shutdown()
     thread.join(5)
     server.server_close()
+
+
+@pytest.fixture
+def bot() -> Iterator[BotServer]:
+    with bot_server() as bot:
+        yield bot
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Timers on the real MongoDB with a clock that is moved by hand, and rows as bots set them."""
 
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,11 +11,12 @@ from pymongo.database import Database
 
 from dispatcher import timers
 from dispatcher.timers import Timers
-from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.timers import timer_id
+
+# With all collections, unlike that of the other tests of the dispatcher.
+from tests.conftest import database as database
 
 NOON = datetime(2026, 4, 19, 12, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -60,16 +60,6 @@ def a_row(name: str = "tea", run_at: datetime | None = NOON, **more: Any) -> Doc
         "setBy": "E1",
         **more,
     }
-
-
-@pytest.fixture
-def database(client: Client) -> Iterator[Database[Any]]:
-    """With all collections and their indexes, unlike that of the other tests of the dispatcher."""
-    database = client[f"test_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=16 * MEGABYTE)
-    yield database
-    for name in database.list_collection_names():
-        database.drop_collection(name)
 
 
 @pytest.fixture

@@ -10,15 +10,11 @@ from pymongo.database import Database
 from linesim import Sim
 from tests.conftest import missing
 from tests.frontdesk.authority import Authority
+from tests.frontdesk.authority import authority as authority
 from tests.jobworker.remote.house import House, until_working
 from tests.jobworker.remote.test_broker_outages import SECONDS, Counting
 from tests.jobworker.remote.wire import Wire
 from tests.rabbitmq import RabbitMQ, is_installed, throwaway_cluster
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The parrot's answers, in private and in groups."""
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,11 +7,10 @@ import pytest
 
 import linesim
 from linedesk.bots.parrot import bot
-from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
+from tests.servers import one_for_all
 
 HEARD = {
     "text": "はい、おはよう😀、ですね。",
@@ -28,11 +26,12 @@ HEARD = {
 @pytest.fixture(scope="module")
 def room(client: Client) -> Iterator[Room]:
     """One desk and one simulator for all: every test has its own users."""
-    database = client[f"test_parrot_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    with linesim.running(rate_limits=False) as sim, Room(database, sim, bot) as room:
+    with (
+        one_for_all(client) as database,
+        linesim.running(rate_limits=False) as sim,
+        Room(database, sim, bot) as room,
+    ):
         yield room
-    client.drop_database(database.name)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from linedesk.store.client import Client
 from linedesk.store.records.effects import place_of
 from tests.jobworker.worker_harness import a_send
 from tests.linedesk.commands.test_dead import an_event_letter
-from tests.linedesk.operate.hand import one_for_all
+from tests.servers import one_for_all
 
 SECRET = "ひみつのことば"
 HANAKO, TARO = "U" + "1" * 32, "U" + "2" * 32

@@ -31,9 +31,9 @@ from tests.linedesk.operate.hand import (
     a_run,
     ago,
     an_event,
-    one_for_all,
 )
 from tests.rows import put_rows
+from tests.servers import one_for_all
 
 NOT_CONFIRMED = "no dispatcher has confirmed yet"
 

@@ -21,8 +21,8 @@ from tests.linedesk.operate.hand import (
     a_dispatcher,
     a_run,
     ago,
-    one_for_all,
 )
+from tests.servers import one_for_all
 
 EVENT = "01HEV3K9QW8S4V2Y6Z0A1B2C3D"
 REPLAYED = "01HEV3K9QWREPLAYED00000000"

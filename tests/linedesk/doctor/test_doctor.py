@@ -4,7 +4,6 @@ import json
 import signal
 import ssl
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,16 +24,17 @@ from linedesk.doctor.finding import FindingLevel
 from linedesk.launch import main
 from linedesk.operate.health import DAY_SECONDS
 from linedesk.settings.settings import load_settings
-from linedesk.setup.collections import create_collections, set_audit_age
+from linedesk.setup.collections import set_audit_age
 from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
-from linedesk.store.collections import DISPATCHER, MEGABYTE
+from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import DEADLETTERS, LEASES, PROGRESS, RECVQ, SCHEMA, STATUS
 from linedesk.store.queue import usage
 from linedesk.store.queue.usage import Span
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess
 from tests.linedesk.operate.hand import a_desk, a_dispatcher
+from tests.servers import one_for_all
 from tests.waiting import eventually
 
 OK, WARN, BAD, SKIP = FindingLevel.OK, FindingLevel.WARN, FindingLevel.BAD, FindingLevel.SKIP
@@ -54,17 +54,16 @@ RUNNING = a_dispatcher(now=datetime.now(UTC) + timedelta(hours=1))
 @pytest.fixture(scope="module")
 def well(client: Client) -> Iterator[Database[Any]]:
     """A database as it is where everything runs; nothing is written to it by a test."""
-    database = client[f"test_doctor_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    lease = {"owner": "machine.1/7/9", "epoch": 3, "until": datetime.now(UTC) + timedelta(hours=1)}
-    database[LEASES].update_one({"_id": DISPATCHER}, {"$set": lease})
-    row = {"_id": DISPATCHER, "schema": SCHEMA, "after": None, "finished": []}
-    row["at"] = datetime.now(UTC)
-    set_audit_age(database, days=400)
-    database[PROGRESS].insert_one(row)
-    database[STATUS].insert_one(RUNNING)
-    yield database
-    client.drop_database(database.name)
+    with one_for_all(client) as database:
+        until = datetime.now(UTC) + timedelta(hours=1)
+        lease = {"owner": "machine.1/7/9", "epoch": 3, "until": until}
+        database[LEASES].update_one({"_id": DISPATCHER}, {"$set": lease})
+        row = {"_id": DISPATCHER, "schema": SCHEMA, "after": None, "finished": []}
+        row["at"] = datetime.now(UTC)
+        set_audit_age(database, days=400)
+        database[PROGRESS].insert_one(row)
+        database[STATUS].insert_one(RUNNING)
+        yield database
 
 
 @pytest.fixture(scope="module")

@@ -28,12 +28,12 @@ from linedesk.setup import database as opening
 from linedesk.setup.database import open_database, with_server
 from linedesk.setup.init import init_database
 from linedesk.setup.kept_mongod import KeptMongod, beside_up
-from linedesk.setup.private_mongod import MongodNotFound, find_mongod, free_port
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import connect
 from linedesk.store.documents import SCHEMA
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
-from tests.conftest import missing
+from tests.conftest import need_mongod
 from tests.linedesk.processes import child_of, children_of, is_alive
 from tests.waiting import Ended, eventually, ran
 
@@ -241,10 +241,7 @@ def test_a_worker_runs_beside_and_stops_last_where_handlers_run_in_workers() -> 
 def test_embedded_prepares_a_mongod_keeps_it_running_and_keeps_its_data(
     start: Start, tmp_path: Path
 ) -> None:
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+    need_mongod()
     environ = {"MONGODB_URI": "embedded", "XDG_STATE_HOME": str(tmp_path)}
 
     first = start(environ)

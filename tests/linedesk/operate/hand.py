@@ -1,8 +1,5 @@
 """Rows made by hand, as the processes and an event on its way leave them."""
 
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +7,6 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from linedesk.setup.collections import create_collections
-from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, Document
 
@@ -154,15 +150,6 @@ def a_call(event_id: str = "01E", *, at: datetime = NOW, **more: Any) -> Documen
         "attempt": 1,
     }
     return {**row, **more}
-
-
-@contextmanager
-def one_for_all(client: Client) -> Iterator[Database[Any]]:
-    """A database for a whole module, since making one takes longer than most tests of it."""
-    database = client[f"test_console_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    yield database
-    client.drop_database(database.name)
 
 
 def empty(database: Database[Any], *names: str) -> None:

@@ -17,7 +17,8 @@ from linedesk.store.documents import Document
 from linedesk.store.errors import RecvqClosed, StoreUnavailable
 from linedesk.store.records.effects import place_of
 from tests.dispatcher.faults import failing
-from tests.linedesk.operate.hand import HANAKO, a_dispatcher, an_event, empty, one_for_all
+from tests.linedesk.operate.hand import HANAKO, a_dispatcher, an_event, empty
+from tests.servers import one_for_all
 
 NAME = "acts"
 KEY = Scope("main", HANAKO)

@@ -27,8 +27,8 @@ from tests.linedesk.operate.hand import (
     a_run,
     an_event,
     empty,
-    one_for_all,
 )
+from tests.servers import one_for_all
 
 TARO = "U" + "2" * 32
 USED = (

@@ -28,8 +28,8 @@ from tests.linedesk.operate.hand import (
     a_run,
     ago,
     an_event,
-    one_for_all,
 )
+from tests.servers import one_for_all
 
 LATER = NOW + timedelta(milliseconds=20)
 
