@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.runtime.outage import MONGODB
 from linedesk.setup.collections import create_collections
@@ -21,6 +20,7 @@ from linedesk.setup.private_mongod import EmbeddedMongod, MongodNotFound, find_m
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from tests.fork_server import nursery
+from tests.rows import Db
 from tests.servers import throwaway_mongod
 from tests.waiting import Now
 
@@ -105,7 +105,7 @@ def client(mongo_uri: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def database(client: Client) -> Iterator[Database[dict[str, Any]]]:
+def database(client: Client) -> Iterator[Db]:
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     create_collections(database, capped_bytes=16 * MEGABYTE)
     yield database

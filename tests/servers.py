@@ -12,14 +12,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from pymongo.database import Database
 
 from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
+from tests.rows import Db
 from tests.waiting import eventually
 
 IN_MEMORY = Path("/dev/shm")
@@ -52,7 +50,7 @@ def throwaway_mongod(*extra: str) -> Iterator[EmbeddedMongod]:
 
 
 @contextmanager
-def one_for_all(client: Client, *, megabytes: int = 1) -> Iterator[Database[Any]]:
+def one_for_all(client: Client, *, megabytes: int = 1) -> Iterator[Db]:
     """A database for a whole module, since making one takes longer than most tests of it."""
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     create_collections(database, capped_bytes=megabytes * MEGABYTE)

@@ -15,10 +15,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
@@ -29,6 +27,7 @@ from tests.frontdesk.authority import authority as authority
 from tests.frontdesk.desk import DeskProcess
 from tests.frontdesk.load import PATIENCE_SECONDS, Load, post
 from tests.linesim.conftest import bot_server
+from tests.rows import Db
 from tests.servers import one_for_all
 from tests.waiting import eventually
 
@@ -140,19 +139,19 @@ def nginx(
 
 
 @pytest.fixture(scope="module")
-def own_database(client: Client) -> Iterator[Database[Any]]:
+def own_database(client: Client) -> Iterator[Db]:
     with one_for_all(client, megabytes=16) as database:
         yield database
 
 
 @contextmanager
-def started(database: Database[Any], uri: str, listener: socket.socket) -> Iterator[DeskProcess]:
+def started(database: Db, uri: str, listener: socket.socket) -> Iterator[DeskProcess]:
     with DeskProcess(uri=uri, database=database.name, listener=listener) as desk:
         yield desk
 
 
 def test_which_requests_it_passes_on(
-    nginx: Nginx, own_database: Database[Any], mongo_uri: str, listener: socket.socket
+    nginx: Nginx, own_database: Db, mongo_uri: str, listener: socket.socket
 ) -> None:
     with started(own_database, mongo_uri, listener) as desk:
         with closing(nginx.connection(source=STRANGER)) as line:
@@ -175,7 +174,7 @@ def test_which_requests_it_passes_on(
 
 
 def test_neither_4000_half_connections_nor_stalled_bodies_cost_line_a_place(
-    nginx: Nginx, own_database: Database[Any], mongo_uri: str, listener: socket.socket
+    nginx: Nginx, own_database: Db, mongo_uri: str, listener: socket.socket
 ) -> None:
     with started(own_database, mongo_uri, listener), ExitStack() as stack:
         address = ("127.0.0.1", nginx.port)
@@ -201,7 +200,7 @@ def asked(nginx: Nginx, method: str, path: str, body: bytes = b"", **headers: st
 
 
 def test_neither_a_restart_nor_a_kill_of_the_front_desk_fails_a_request(
-    nginx: Nginx, own_database: Database[Any], mongo_uri: str, listener: socket.socket
+    nginx: Nginx, own_database: Db, mongo_uri: str, listener: socket.socket
 ) -> None:
     desk = partial(started, own_database, mongo_uri, listener)
     with Load(nginx.connection, killed=True) as load:

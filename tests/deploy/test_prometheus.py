@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from pymongo.database import Database
 
 import linesim
 from linedesk.operate.acts import OperatorControl
@@ -32,6 +31,7 @@ from tests.acceptance.conftest import House, Process
 from tests.conftest import missing
 from tests.fork_server import Child, Written, nursery
 from tests.rabbitmq import is_installed, throwaway_rabbitmq
+from tests.rows import Db
 from tests.waiting import Ended, eventually, ran
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -157,7 +157,7 @@ def _is_ready(url: str) -> bool:
 
 
 @pytest.fixture
-def house(tmp_path: Path, mongo_uri: str, database: Database[Any]) -> Iterator[House]:
+def house(tmp_path: Path, mongo_uri: str, database: Db) -> Iterator[House]:
     with linesim.running(rate_limits=False) as sim:
         house = House(tmp_path, mongo_uri, database, sim)
         yield house

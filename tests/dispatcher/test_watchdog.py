@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.conversations.mailbox import Job, JobResult
 from dispatcher.process import ExitReason
@@ -19,10 +18,11 @@ from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.documents import PROGRESS, Document
+from linedesk.store.documents import PROGRESS
 from tests.dispatcher.conftest import Dispatch, Running
 from tests.dispatcher.fakes import Holder, RecordingWorker, document
 from tests.listener import Listener
+from tests.rows import Db
 from tests.servers import frozen
 from tests.waiting import eventually
 
@@ -38,7 +38,7 @@ def service() -> Listener:
 
 
 def test_it_is_ready_once_it_holds_the_lease_and_reports_its_drain(
-    database: Database[Document], dispatch: Dispatch, store: Store, service: Listener
+    database: Db, dispatch: Dispatch, store: Store, service: Listener
 ) -> None:
     held = Holder("long")
     worker = RecordingWorker(held)
@@ -138,7 +138,7 @@ def at_work(running: Running, service: Listener) -> None:
 
 
 def test_a_read_that_never_ends_is_a_stall(
-    database: Database[Document],
+    database: Db,
     dispatch: Dispatch,
     service: Listener,
     monkeypatch: pytest.MonkeyPatch,
@@ -160,7 +160,7 @@ def test_a_read_that_never_ends_is_a_stall(
 
 
 def test_a_feed_that_opens_and_stays_mute_is_a_stall_however_often_it_is_opened(
-    database: Database[Document],
+    database: Db,
     dispatch: Dispatch,
     service: Listener,
     monkeypatch: pytest.MonkeyPatch,
@@ -186,10 +186,7 @@ def test_a_feed_that_opens_and_stays_mute_is_a_stall_however_often_it_is_opened(
 
 
 def test_any_thread_that_hangs_is_a_stall(
-    database: Database[Document],
-    dispatch: Dispatch,
-    service: Listener,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Db, dispatch: Dispatch, service: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     component = Hanging()
     running = dispatch(
@@ -261,7 +258,7 @@ def test_a_supervising_thread_that_hangs_is_a_stall(
 
 @pytest.mark.parametrize("hangs", ["a part", "a job"])
 def test_only_a_job_that_hangs_makes_suspects(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told, hangs: str
+    database: Db, dispatch: Dispatch, store: Store, told: Told, hangs: str
 ) -> None:
     """The service manager ends either process; no job is the cause of a part that hangs."""
     ends = threading.Event()

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.store.client import Client
 from tests.frontdesk.desk import DeskProcess
+from tests.rows import Db
 from tests.servers import one_for_all
 
 
 @pytest.fixture(scope="session")
-def shared(client: Client, mongo_uri: str) -> Iterator[tuple[DeskProcess, Database[Any]]]:
+def shared(client: Client, mongo_uri: str) -> Iterator[tuple[DeskProcess, Db]]:
     with (
         one_for_all(client, megabytes=256) as database,
         DeskProcess(uri=mongo_uri, database=database.name) as desk,
@@ -21,10 +21,10 @@ def shared(client: Client, mongo_uri: str) -> Iterator[tuple[DeskProcess, Databa
 
 
 @pytest.fixture
-def desk(shared: tuple[DeskProcess, Database[Any]]) -> DeskProcess:
+def desk(shared: tuple[DeskProcess, Db]) -> DeskProcess:
     return shared[0]
 
 
 @pytest.fixture
-def recvq(shared: tuple[DeskProcess, Database[Any]]) -> Any:
+def recvq(shared: tuple[DeskProcess, Db]) -> Any:
     return shared[1]["recvq"]

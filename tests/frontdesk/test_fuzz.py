@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pymongo.database import Database
 
 from tests.frontdesk.desk import Answer, DeskProcess, read_answer, signed_head, text_event
+from tests.rows import Db
 from tests.waiting import eventually
 
 ANSWERS = {200, 400, 401, 408, 413}
@@ -24,7 +24,7 @@ HANG_SECONDS = 10.0
 class Fuzzed:
     """A real front desk, and the expected contents of its recvq."""
 
-    def __init__(self, desk: DeskProcess, database: Database[Any]) -> None:
+    def __init__(self, desk: DeskProcess, database: Db) -> None:
         self.desk = desk
         self._recvq = database["recvq"]
         self._ids: set[str] = set()
@@ -82,7 +82,7 @@ class Fuzzed:
 
 
 @pytest.fixture(scope="module")
-def fuzzed(shared: tuple[DeskProcess, Database[Any]]) -> Iterator[Fuzzed]:
+def fuzzed(shared: tuple[DeskProcess, Db]) -> Iterator[Fuzzed]:
     desk, database = shared
     yield Fuzzed(desk, database)
     assert "Traceback" not in desk.log

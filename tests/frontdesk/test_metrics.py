@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from pymongo.database import Database
 
 from frontdesk.errors import NotStored
 from frontdesk.metrics import REASONS, FrontdeskMetrics
@@ -21,6 +20,7 @@ from linedesk.store.documents import STATUS
 from tests.dispatcher.faults import failing
 from tests.frontdesk.desk import DeskProcess, signed_head, text_event, webhook
 from tests.frontdesk.inprocess import Running, in_loop, quick, request, running
+from tests.rows import Db
 from tests.waiting import eventually
 
 __all__ = ["quick"]
@@ -88,7 +88,7 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def test_its_row_equals_the_metrics_and_blocks_no_work(
-    database: Database[Any], client: Client, mongo_uri: str, tmp_path: Path
+    database: Db, client: Client, mongo_uri: str, tmp_path: Path
 ) -> None:
     port = free_port()
     desk = DeskProcess(

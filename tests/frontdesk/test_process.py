@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from tests.frontdesk.desk import (
     OLD_SECRET,
@@ -20,6 +19,7 @@ from tests.frontdesk.desk import (
     text_event,
     webhook,
 )
+from tests.rows import Db
 from tests.waiting import eventually
 
 
@@ -102,7 +102,7 @@ def test_neither_message_nor_signature_nor_secret_reaches_the_log(
         assert hidden not in desk.log
 
 
-def test_a_second_signal_ends_it_at_once(database: Database[Any], mongo_uri: str) -> None:
+def test_a_second_signal_ends_it_at_once(database: Db, mongo_uri: str) -> None:
     desk = DeskProcess(uri=mongo_uri, database=database.name).start()
     desk.wait_for_line("listening ")
     with desk.raw() as half:
@@ -114,7 +114,7 @@ def test_a_second_signal_ends_it_at_once(database: Database[Any], mongo_uri: str
 
 
 def test_a_second_process_on_the_port_says_which_setting_to_change(
-    desk: DeskProcess, database: Database[Any], mongo_uri: str
+    desk: DeskProcess, database: Db, mongo_uri: str
 ) -> None:
     second = DeskProcess(uri=mongo_uri, database=database.name, port=desk.port).start()
     assert second.wait() == 78

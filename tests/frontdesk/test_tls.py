@@ -7,16 +7,15 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from frontdesk.tls import load
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.authority import authority as authority
 from tests.frontdesk.desk import ROOT, DeskProcess, read_answer
 from tests.frontdesk.inprocess import in_loop, quick, request, running
+from tests.rows import Db
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
@@ -93,7 +92,7 @@ class FewDescriptors(DeskProcess):
 
 
 def test_three_hundred_half_handshakes_stay_in_the_bound_and_stop_no_webhook_after_their_time(
-    mongo_uri: str, database: Database[Any], authority: Authority, pair: Pair
+    mongo_uri: str, database: Db, authority: Authority, pair: Pair
 ) -> None:
     files = {"FRONTDESK_TLS_CERT": str(pair.certificate), "FRONTDESK_TLS_KEY": str(pair.key)}
     with (

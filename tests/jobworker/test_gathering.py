@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from linebot.v3.webhooks import MessageEvent, StickerMessageContent, TextMessageContent
-from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
@@ -15,7 +14,7 @@ from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import Document
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room, Rooms, texts
-from tests.rows import rows_of
+from tests.rows import Db, rows_of
 from tests.waiting import eventually
 
 # Longer than any test lasts: such a gathering ends only by the documents behind it, or their
@@ -187,7 +186,7 @@ def test_each_of_those_given_up_becomes_a_dead_letter_of_its_own(room: Rooms, si
 @pytest.mark.parametrize("recorded", [1, 2])
 @pytest.mark.parametrize("answers", [True, False])
 def test_messages_gathered_otherwise_by_a_predecessor_are_decided_once(
-    database: Database[Any], room: Rooms, sim: Sim, recorded: int, answers: bool
+    database: Db, room: Rooms, sim: Sim, recorded: int, answers: bool
 ) -> None:
     """It recorded fewer of them, and its successor finds that only with its own record."""
     user, slow, quick = sim.add_user("花子"), Gatherer(most=3), Gatherer(gather=0.01)

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.control import ControlReader
 from linedesk import Bot
@@ -18,8 +17,8 @@ from linedesk.store.records.letters import under_replay
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import Room, Rooms
+from tests.rows import Db
 
-Db = Database[Any]
 MONDAYS = {"runAt": None, "every": {"at": "月 12:00", "tz": "Asia/Tokyo"}, "data": {}}
 ALICE, BOB = "main/U1", "main/U2"
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from bson.timestamp import Timestamp
 from click.testing import CliRunner
-from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from dispatcher.commit.committer import Committer
@@ -31,6 +30,7 @@ from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.usage import RecvqUsage
 from tests.rights.conftest import Guarded
+from tests.rows import Db
 from tests.waiting import eventually
 
 LINE_BOT = "line_bot"
@@ -40,17 +40,17 @@ CONVERSATION: Document = {"channel": "main", "key": "U1", "kind": "user", "n": 1
 
 
 @pytest.fixture(scope="module")
-def admin(guarded: Guarded) -> Database[Any]:
+def admin(guarded: Guarded) -> Db:
     return guarded.client_of("admin")[LINE_BOT]
 
 
 @pytest.fixture(scope="module")
-def frontdesk(guarded: Guarded) -> Database[Any]:
+def frontdesk(guarded: Guarded) -> Db:
     return guarded.client_of("frontdesk")[LINE_BOT]
 
 
 @pytest.fixture(scope="module")
-def dispatcher(guarded: Guarded) -> Database[Any]:
+def dispatcher(guarded: Guarded) -> Db:
     return guarded.client_of("dispatcher")[LINE_BOT]
 
 
@@ -60,7 +60,7 @@ def a_document(name: str) -> Document:
 
 
 def test_a_dispatcher_makes_all_but_recvq_again(
-    admin: Database[Any], dispatcher: Database[Any], guarded: Guarded
+    admin: Db, dispatcher: Db, guarded: Guarded
 ) -> None:
     admin.client.drop_database(LINE_BOT)
     dispatcher["jobs"].insert_one({"_id": "uncapped now"})
@@ -75,9 +75,7 @@ def test_a_dispatcher_makes_all_but_recvq_again(
     guarded.init()
 
 
-def test_a_dispatcher_holds_the_lease_and_ends_what_a_predecessor_left_open(
-    dispatcher: Database[Any],
-) -> None:
+def test_a_dispatcher_holds_the_lease_and_ends_what_a_predecessor_left_open(dispatcher: Db) -> None:
     lease = Lease(dispatcher)
     assert lease.try_acquire()
     lease.renew()
@@ -97,7 +95,7 @@ def test_a_dispatcher_holds_the_lease_and_ends_what_a_predecessor_left_open(
 
 
 def test_the_change_stream_brings_what_was_stored(
-    guarded: Guarded, dispatcher: Database[Any], frontdesk: Database[Any]
+    guarded: Guarded, dispatcher: Db, frontdesk: Db
 ) -> None:
     """The oplog is read in test_processes.py."""
     with feed_client(guarded.uri_of("dispatcher"), app_name="tests") as client:
@@ -128,9 +126,7 @@ def run(guarded: Guarded, who: str, *arguments: str) -> str:
     return answer.stdout
 
 
-def test_an_operator_reads_all_that_the_commands_show(
-    guarded: Guarded, admin: Database[Any]
-) -> None:
+def test_an_operator_reads_all_that_the_commands_show(guarded: Guarded, admin: Db) -> None:
     admin["deadletters"].insert_one({"_id": "letter-1", "cause": "handler: planted", **LETTER})
     admin["conversations"].insert_one({"_id": "main/U1", **CONVERSATION})
     assert "letter-1" in run(guarded, "operator", "dead", "list")
@@ -138,9 +134,7 @@ def test_an_operator_reads_all_that_the_commands_show(
     assert "main/U1" in run(guarded, "operator", "conversation", "show", "main/U1", "--text")
 
 
-def test_the_console_s_user_replays_and_drops_dead_letters(
-    guarded: Guarded, admin: Database[Any]
-) -> None:
+def test_the_console_s_user_replays_and_drops_dead_letters(guarded: Guarded, admin: Db) -> None:
     for name in ("letter-2", "letter-3"):
         admin["deadletters"].insert_one({"_id": name, "document": a_document(name), **LETTER})
     run(guarded, "console", "dead", "replay", "letter-2")
@@ -150,7 +144,7 @@ def test_the_console_s_user_replays_and_drops_dead_letters(
 
 
 def test_what_an_operator_orders_the_dispatcher_carries_out(
-    guarded: Guarded, dispatcher: Database[Any]
+    guarded: Guarded, dispatcher: Db
 ) -> None:
     """With the row in `audit` that each act has."""
     acts = Acts(guarded.client_of("console")[LINE_BOT], by="mika", via="page")
@@ -171,7 +165,7 @@ def test_what_an_operator_orders_the_dispatcher_carries_out(
     assert acts.resume(Scope("main", "U2"))
 
 
-def test_a_dispatcher_makes_changes_and_deletes_a_multicast(dispatcher: Database[Any]) -> None:
+def test_a_dispatcher_makes_changes_and_deletes_a_multicast(dispatcher: Db) -> None:
     for command in writes_to("batches"):
         assert dispatcher.command(command)["n"] == 1
 
@@ -272,7 +266,7 @@ def test_all_else_is_refused(guarded: Guarded) -> None:
     assert allowed == []
 
 
-def is_refused(place: Database[Any], command: Document) -> bool:
+def is_refused(place: Db, command: Document) -> bool:
     try:
         place.command(command)
     except OperationFailure as error:
@@ -280,7 +274,7 @@ def is_refused(place: Database[Any], command: Document) -> bool:
     return False
 
 
-def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Database[Any]) -> None:
+def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Db) -> None:
     """Otherwise all of recvq would be read again after each replaced password."""
     with dispatcher[RECVQ].watch(max_await_time_ms=1) as stream:
         stream.try_next()
@@ -293,7 +287,7 @@ def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Databas
 
 
 def test_a_front_desk_with_a_wrong_password_says_so_for_as_long_as_it_lasts(
-    guarded: Guarded, frontdesk: Database[Any], monkeypatch: pytest.MonkeyPatch
+    guarded: Guarded, frontdesk: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the refusal the driver asks the server nothing for a while, as if it were away."""
     monkeypatch.setattr(recvq, "PROBE_SECONDS", 0.1)

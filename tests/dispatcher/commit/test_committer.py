@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from pymongo.client_session import ClientSession
-from pymongo.database import Database
 
 from dispatcher.commit import committer as module
 from dispatcher.commit.committer import Change, Committer, Fence, Write
@@ -20,9 +19,9 @@ from linedesk.store.client import Client
 from linedesk.store.documents import PROGRESS, Document
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused
 from tests.dispatcher.faults import failing
+from tests.rows import Db
 from tests.waiting import eventually
 
-Db = Database[Any]
 THINGS = "things"
 WAIT_SECONDS = 15.0
 

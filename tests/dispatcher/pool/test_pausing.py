@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Change
 from dispatcher.commit.tracker import ProgressSnapshot
@@ -15,6 +14,7 @@ from linedesk.store.records.letters import RELEASED
 from tests.dispatcher.conftest import Begin, DeskOfPool
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import Gates
+from tests.rows import Db
 from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
@@ -24,7 +24,7 @@ def paused(*scopes: str) -> Pauses:
     return Pauses(tuple(Pause(Scope.parse(one)) for one in scopes))
 
 
-def held(database: Database[Document]) -> list[Document]:
+def held(database: Db) -> list[Document]:
     return list(database[HELD].find().sort("n", 1))
 
 
@@ -116,9 +116,7 @@ def test_however_often_it_is_paused_and_resumed_each_key_is_decided_in_order_and
         assert worker.by_key[f"U{key}"] == [f"e{n}" for n in range(600) if n % 3 == key]
 
 
-def test_a_paused_key_is_held_and_progress_continues(
-    database: Database[Document], begin: Begin
-) -> None:
+def test_a_paused_key_is_held_and_progress_continues(database: Db, begin: Begin) -> None:
     worker = RecordingWorker()
     one = begin(database, worker.decide, after_seconds=60.0, pauses=paused("main/U0"))
     given = numbered(MANY * 3, keys=2)
@@ -140,7 +138,7 @@ def test_a_paused_key_is_held_and_progress_continues(
 
 @pytest.mark.parametrize("again", [False, True], ids=["resumed", "and paused again"])
 def test_a_key_may_be_resumed_while_its_documents_are_on_their_way_into_held(
-    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch, again: bool
+    database: Db, begin: Begin, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     worker = RecordingWorker()
     one = begin(database, worker.decide, after_seconds=60.0, pauses=paused("main/U0"))
@@ -168,7 +166,7 @@ def test_a_key_may_be_resumed_while_its_documents_are_on_their_way_into_held(
 
 
 def test_a_successor_knows_the_pauses_before_it_decides_what_is_held(
-    database: Database[Document], begin: Begin
+    database: Db, begin: Begin
 ) -> None:
     first = begin(database, RecordingWorker().decide, pauses=paused("main"))
     first.put(*numbered(6, keys=2))

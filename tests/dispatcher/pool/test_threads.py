@@ -5,15 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.conversations.mailbox import HandlerCall, Job, JobResult, Run, Wait
 from dispatcher.pool.threads import Thread
 from dispatcher.process import ExitReason
 from linedesk.store.collections import DISPATCHER
-from linedesk.store.documents import LEASES, Document, name_of
+from linedesk.store.documents import LEASES, name_of
 from tests.dispatcher.conftest import DeskOfPool, Dispatch
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, figures_of, numbered
+from tests.rows import Db
 from tests.waiting import eventually
 
 MakePool = Callable[..., DeskOfPool]
@@ -217,7 +217,7 @@ def _quick_looks(short_limits: dict[str, Any]) -> None:
 
 
 def test_a_handler_that_does_not_return_is_named_once_and_runs_again(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     handler = Handler("slow")
     worker = RecordingWorker(handler)
@@ -237,7 +237,7 @@ def test_a_handler_that_does_not_return_is_named_once_and_runs_again(
 
 
 def test_a_stop_does_not_wait_for_abandoned_handlers(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     """Yet one may be in a call of LINE that it had begun, so the lease runs out by itself."""
     handler = Handler("slow")
@@ -253,7 +253,7 @@ def test_a_stop_does_not_wait_for_abandoned_handlers(
 
 
 def test_as_many_abandoned_threads_as_the_pool_has_end_the_process(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     handler = Handler(*(f"e{n}" for n in range(4)), times=100)
     limits = {"handler_seconds": 0.05, "threads": 3, "drain_seconds": 0.1}

@@ -7,16 +7,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher import timers
 from dispatcher.timers import Timers
 from linedesk.store.client import Client
 from linedesk.store.documents import Document
 from linedesk.store.timers import timer_id
+from tests.conftest import database as database
 
 # With all collections, unlike that of the other tests of the dispatcher.
-from tests.conftest import database as database
+from tests.rows import Db
 
 NOON = datetime(2026, 4, 19, 12, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -69,7 +69,7 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def schedule(
-    database: Database[Any],
+    database: Db,
     client: Client,
     clock: HandClock,
     nothing_left: None,
@@ -102,7 +102,7 @@ def schedule(
         assert one.join(10)
 
 
-def rung(database: Database[Any]) -> list[str]:
+def rung(database: Db) -> list[str]:
     """The eventIds in recvq, in its order."""
     return [document["eventId"] for document in database["recvq"].find().sort("$natural", 1)]
 

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from dispatcher.timers import READ_SECONDS, TimerFiring, Timers
@@ -25,11 +24,11 @@ from tests.dispatcher.timers.conftest import (
     asleep,
     rung,
 )
+from tests.rows import Db
 from tests.waiting import eventually
 
 Start = Callable[..., Timers]
 Told = Callable[[str], list[str]]
-Found = Database[Any]
 
 
 class Looks:
@@ -59,7 +58,7 @@ def quiet(short_limits: dict[str, Any]) -> None:
 
 
 def test_a_timer_fires_when_it_is_due_and_not_before(
-    schedule: Start, database: Found, clock: HandClock, looks: Looks
+    schedule: Start, database: Db, clock: HandClock, looks: Looks
 ) -> None:
     """And while it waits MongoDB is not asked, whatever the clock does."""
     database.schedule.insert_one(a_row(run_at=NOON + timedelta(seconds=60)))
@@ -77,7 +76,7 @@ def test_a_timer_fires_when_it_is_due_and_not_before(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_row_that_its_own_process_sets_fires_at_once(schedule: Start, database: Found) -> None:
+def test_a_row_that_its_own_process_sets_fires_at_once(schedule: Start, database: Db) -> None:
     """As the jobworker's step reports it (`tests/jobworker/test_races.py`)."""
     database.schedule.insert_one(a_row("late", NOON + 2 * DAY))
     one = schedule()
@@ -93,7 +92,7 @@ def test_a_row_that_its_own_process_sets_fires_at_once(schedule: Start, database
 
 @pytest.mark.usefixtures("quiet")
 def test_a_row_typed_by_hand_fires_after_the_next_read(
-    schedule: Start, database: Found, looks: Looks
+    schedule: Start, database: Db, looks: Looks
 ) -> None:
     """Also in an empty `schedule`: the read comes every ten seconds, here sooner."""
     assert READ_SECONDS == 10.0
@@ -106,7 +105,7 @@ def test_a_row_typed_by_hand_fires_after_the_next_read(
 
 @pytest.mark.usefixtures("quiet")
 def test_a_timer_that_is_set_while_it_looks_is_not_missed(
-    schedule: Start, database: Found, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    schedule: Start, database: Db, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Set after the rows were read, and reported before the sleep begins."""
     next_at = TimerFiring.next_at
@@ -131,7 +130,7 @@ def test_a_timer_that_is_set_while_it_looks_is_not_missed(
 
 
 def test_daily_timers_continue_after_missed_times(
-    schedule: Start, database: Found, clock: HandClock
+    schedule: Start, database: Db, clock: HandClock
 ) -> None:
     database.schedule.insert_one(a_row(every=DAILY))
     clock.move(days=3, hours=1)
@@ -144,7 +143,7 @@ def test_daily_timers_continue_after_missed_times(
 
 
 def test_a_clock_that_is_set_back_makes_it_wait_longer_and_daily_timers_come_back(
-    schedule: Start, database: Found, clock: HandClock, told: Told
+    schedule: Start, database: Db, clock: HandClock, told: Told
 ) -> None:
     database.schedule.insert_many([a_row("daily", every=DAILY), a_row("once", NOON + DAY)])
     clock.move(days=-1)
@@ -166,7 +165,7 @@ def test_a_clock_that_is_set_back_makes_it_wait_longer_and_daily_timers_come_bac
 
 
 def test_a_closed_recvq_is_waited_for_and_said_once(
-    schedule: Start, database: Found, told: Told
+    schedule: Start, database: Db, told: Told
 ) -> None:
     asked: list[int] = []
     open_ = threading.Event()
@@ -192,7 +191,7 @@ def test_a_closed_recvq_is_waited_for_and_said_once(
 
 
 def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
-    schedule: Start, database: Found, told: Told
+    schedule: Start, database: Db, told: Told
 ) -> None:
     """An insert would create an uncapped one, without the events that have fired."""
     database.recvq.drop()
@@ -205,7 +204,7 @@ def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
 
 
 def test_without_the_lease_nothing_fires(
-    schedule: Start, database: Found, clock: HandClock, told: Told
+    schedule: Start, database: Db, clock: HandClock, told: Told
 ) -> None:
     leads = threading.Event()
     database.schedule.insert_one(a_row())
@@ -229,7 +228,7 @@ def test_without_the_lease_nothing_fires(
 
 @pytest.mark.parametrize("after", [False, True], ids=["before its insert", "after it"])
 def test_two_leaders_fire_each_timer_once(
-    schedule: Start, database: Found, clock: HandClock, after: bool
+    schedule: Start, database: Db, clock: HandClock, after: bool
 ) -> None:
     """One is frozen with its rows read while the other fires them all."""
     database.schedule.insert_many(
@@ -252,7 +251,7 @@ def test_two_leaders_fire_each_timer_once(
 class EarlierScheduler:
     """The row operations of `linedesk scheduler` of an earlier release, one step at a time."""
 
-    def __init__(self, database: Found, now: datetime) -> None:
+    def __init__(self, database: Db, now: datetime) -> None:
         self._database = database
         self._now = now
         self._rows: list[dict[str, Any]] = []
@@ -290,7 +289,7 @@ class EarlierScheduler:
 
 @pytest.mark.parametrize("before", range(4))
 def test_beside_a_scheduler_of_an_earlier_release_each_timer_fires_once(
-    schedule: Start, database: Found, clock: HandClock, before: int
+    schedule: Start, database: Db, clock: HandClock, before: int
 ) -> None:
     """The leader fires them all after each of its steps: read, insert, move on."""
     database.schedule.insert_many([a_row(), a_row("daily", every=DAILY)])

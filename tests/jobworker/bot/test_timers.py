@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import MOST_SECONDS, Timers, checked_name
@@ -18,9 +17,9 @@ from linedesk.store.documents import SCHEDULE, Document
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room, Rooms
+from tests.rows import Db
 from tests.waiting import eventually
 
-Db = Database[Any]
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 WAIT_SECONDS = 15.0
 

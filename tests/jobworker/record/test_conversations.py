@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from bson import ObjectId
 from pymongo.collection import Collection
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer, Write
 from dispatcher.conversations.conversations import KEPT_SECONDS
@@ -36,9 +35,9 @@ from linedesk.store.records.effects import effects_of, place_of
 from linesim import Sim
 from tests.dispatcher.faults import failing
 from tests.jobworker.worker_harness import Room, a_send, lead
+from tests.rows import Db
 from tests.waiting import eventually
 
-Db = Database[Any]
 NOTHING = Decision({}, [])
 
 

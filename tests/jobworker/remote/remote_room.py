@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from pymongo.database import Database
 
 from jobworker.remote.amqp import AmqpBroker
 from jobworker.remote.python_bot import PythonBot
@@ -19,6 +18,7 @@ from linedesk import Bot
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
 from tests.rabbitmq import RabbitMQ
+from tests.rows import Db
 from tests.waiting import eventually
 
 
@@ -47,7 +47,7 @@ def amqp(node: RabbitMQ, name: str) -> Callable[..., Any]:
 @contextmanager
 def a_room(
     broker: RabbitMQ | None,
-    database: Database[Any],
+    database: Db,
     sim: Sim,
     bot: Bot,
     *,

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.timers import make_timer_document
@@ -24,6 +23,7 @@ from tests.jobworker.remote.test_program import ODD
 from tests.jobworker.worker_harness import Room, texts
 from tests.linedesk.processes import children_of, is_alive
 from tests.rabbitmq import RabbitMQ
+from tests.rows import Db
 from tests.waiting import eventually
 
 
@@ -53,7 +53,7 @@ class Worker:
 
 
 @pytest.fixture
-def room(shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim) -> Iterator[Room]:
+def room(shared_rabbitmq: RabbitMQ, database: Db, sim: Sim) -> Iterator[Room]:
     with Room(database, sim, None, connect=amqp(shared_rabbitmq, "test"), tries=3) as room:
         yield room
 

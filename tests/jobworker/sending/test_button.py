@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 import linesim
 from dispatcher.commit.committer import Committer
@@ -23,6 +22,7 @@ from linedesk.store.documents import Document, make_document
 from linesim import HandClock, Sim
 from tests import line_openapi
 from tests.jobworker.worker_harness import BUTTON_SOON, Room, Rooms, lead
+from tests.rows import Db
 from tests.waiting import eventually
 
 
@@ -284,7 +284,7 @@ def test_a_token_that_a_button_has_used_is_no_proof_that_the_answer_arrived(
 
 
 def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
-    room: Rooms, database: Database[Any], sim: Sim, slow: Slow
+    room: Rooms, database: Db, sim: Sim, slow: Slow
 ) -> None:
     user = sim.add_user("花子")
     with Room(database, sim, slow.bot, line=BUTTON_SOON) as first:
@@ -314,7 +314,7 @@ def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
 
 
 def test_an_answer_not_fetched_within_its_time_is_a_dead_letter(
-    room: Rooms, database: Database[Any], sim: Sim, slow: Slow
+    room: Rooms, database: Db, sim: Sim, slow: Slow
 ) -> None:
     user, other = sim.add_user("花子"), sim.add_user("太郎")
     with Room(database, sim, slow.bot, line=BUTTON_SOON) as first:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from pymongo.collection import Collection
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer
 from dispatcher.commit.progress import Progress
@@ -50,6 +49,7 @@ from linedesk.store.records.effects import place_of
 from linedesk.store.timers import due_event_id
 from tests.dispatcher.faults import failing
 from tests.jobworker.worker_harness import a_send
+from tests.rows import Db
 
 STATE = (CONVERSATIONS, SCHEDULE, DEADLETTERS)
 KEY = "U花子"
@@ -87,7 +87,7 @@ def a_letter(name: str = "E0") -> dict[str, Any]:
     return {"_id": name, "channel": "main", "key": KEY, "document": document, "cause": "?"} | times
 
 
-def fill(database: Database[Any]) -> None:
+def fill(database: Db) -> None:
     database[CONVERSATIONS].insert_many(
         [a_conversation(), a_conversation("U太郎", outbox={PLACE: a_send().as_document()})]
     )
@@ -101,7 +101,7 @@ def fill(database: Database[Any]) -> None:
     )
 
 
-def whole(database: Database[Any], *names: str) -> dict[str, list[bytes]]:
+def whole(database: Db, *names: str) -> dict[str, list[bytes]]:
     """The documents of these collections, byte for byte."""
     return {
         name: [
@@ -113,11 +113,11 @@ def whole(database: Database[Any], *names: str) -> dict[str, list[bytes]]:
 
 
 @pytest.fixture(scope="module")
-def shared(client: Client) -> Iterator[Callable[[str], Database[Any]]]:
+def shared(client: Client) -> Iterator[Callable[[str], Db]]:
     """Databases as `linedesk init` leaves them, made once."""
-    made: dict[str, Database[Any]] = {}
+    made: dict[str, Db] = {}
 
-    def get(name: str) -> Database[Any]:
+    def get(name: str) -> Db:
         if name not in made:
             made[name] = client[f"test_{name}_{uuid.uuid4().hex[:12]}"]
             create_collections(made[name], capped_bytes=MEGABYTE)
@@ -129,16 +129,14 @@ def shared(client: Client) -> Iterator[Callable[[str], Database[Any]]]:
 
 
 @pytest.fixture
-def source(shared: Callable[[str], Database[Any]]) -> Database[Any]:
+def source(shared: Callable[[str], Db]) -> Db:
     source = emptied(shared("source"))
     fill(source)
     return source
 
 
 @pytest.fixture(scope="module")
-def exported(
-    shared: Callable[[str], Database[Any]], tmp_path_factory: pytest.TempPathFactory
-) -> bytes:
+def exported(shared: Callable[[str], Db], tmp_path_factory: pytest.TempPathFactory) -> bytes:
     source = emptied(shared("source"))
     fill(source)
     return export_to(source, tmp_path_factory.mktemp("source") / "export.gz").read_bytes()
@@ -153,12 +151,12 @@ def export(exported: bytes, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def target(shared: Callable[[str], Database[Any]]) -> Database[Any]:
+def target(shared: Callable[[str], Db]) -> Db:
     """Another database, as good as new."""
     return emptied(shared("target"))
 
 
-def emptied(database: Database[Any]) -> Database[Any]:
+def emptied(database: Db) -> Db:
     for name in (*STATE, BATCHES, PROGRESS, RECVQ, LEASES, HELD):
         database[name].delete_many({})
     create_collections(database)
@@ -167,7 +165,7 @@ def emptied(database: Database[Any]) -> Database[Any]:
 
 @pytest.fixture
 def run(mongo_uri: str) -> Run:
-    def command(database: Database[Any], *arguments: str, code: int = 0) -> Any:
+    def command(database: Db, *arguments: str, code: int = 0) -> Any:
         environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
         answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
         assert answer.exit_code == code, answer.output
@@ -176,7 +174,7 @@ def run(mongo_uri: str) -> Run:
     return command
 
 
-def is_free(database: Database[Any]) -> bool:
+def is_free(database: Db) -> bool:
     """Whether a dispatcher could begin."""
     lease = Lease(database)
     taken = lease.try_acquire()
@@ -184,7 +182,7 @@ def is_free(database: Database[Any]) -> bool:
     return taken
 
 
-def restored_from(path: Path, database: Database[Any]) -> None:
+def restored_from(path: Path, database: Db) -> None:
     restore(database, path, check(path))
 
 
@@ -213,9 +211,7 @@ def interrupted() -> Iterator[None]:
         yield
 
 
-def test_an_export_is_whole_and_for_its_owner_alone(
-    run: Run, source: Database[Any], tmp_path: Path
-) -> None:
+def test_an_export_is_whole_and_for_its_owner_alone(run: Run, source: Db, tmp_path: Path) -> None:
     path = tmp_path / "export.gz"
     answer = run(source, "export", str(path))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -229,7 +225,7 @@ def test_an_export_is_whole_and_for_its_owner_alone(
 
 
 def test_an_export_that_fails_leaves_nothing_and_says_why(
-    run: Run, source: Database[Any], client: Client, tmp_path: Path
+    run: Run, source: Db, client: Client, tmp_path: Path
 ) -> None:
     answer = run(source, "export", str(tmp_path / "no" / "folder.gz"), code=1)
     assert "cannot be written: No such file" in answer.stderr
@@ -258,7 +254,7 @@ def before_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[],
 
 
 def test_a_name_that_is_taken_meanwhile_is_not_written_over(
-    source: Database[Any], tmp_path: Path, before_first: Any
+    source: Db, tmp_path: Path, before_first: Any
 ) -> None:
     path = tmp_path / "export.gz"
     before_first(CONVERSATIONS, lambda: path.write_text("another's"))
@@ -268,7 +264,7 @@ def test_a_name_that_is_taken_meanwhile_is_not_written_over(
 
 
 def test_an_export_is_of_one_moment_while_others_write(
-    source: Database[Any], tmp_path: Path, before_first: Any
+    source: Db, tmp_path: Path, before_first: Any
 ) -> None:
     before = whole(source)
 
@@ -305,7 +301,7 @@ linedesk()
 
 
 def test_what_was_exported_comes_back_under_a_new_epoch(
-    run: Run, source: Database[Any], target: Database[Any], tmp_path: Path
+    run: Run, source: Db, target: Db, tmp_path: Path
 ) -> None:
     export = export_to(source, tmp_path / "export.gz")
     answer = run(target, "import", str(export))
@@ -324,7 +320,7 @@ def test_what_was_exported_comes_back_under_a_new_epoch(
     assert is_free(target)
 
 
-def test_an_export_of_the_first_release_is_imported(run: Run, target: Database[Any]) -> None:
+def test_an_export_of_the_first_release_is_imported(run: Run, target: Db) -> None:
     """Of `fill`, with an event in `held`; one moment of it is of 28 November 2026."""
     answer = run(target, "import", str(Path(__file__).with_name("export_of_0_1_0.jsonl.gz")))
     assert "by linedesk 0.1.0 from MongoDB 6.0.5" in answer.stdout
@@ -336,7 +332,7 @@ def test_an_export_of_the_first_release_is_imported(run: Run, target: Database[A
     assert letters == {"?", WAITED_IN_HELD, WAITED_IN_OUTBOX, TIMER_PAST_DUE}
 
 
-def test_a_damaged_file_changes_nothing(run: Run, target: Database[Any], export: Path) -> None:
+def test_a_damaged_file_changes_nothing(run: Run, target: Db, export: Path) -> None:
     export.write_bytes(export.read_bytes()[:-20])
     answer = run(target, "import", str(export), code=1)
     assert "truncated" in answer.stderr
@@ -345,9 +341,7 @@ def test_a_damaged_file_changes_nothing(run: Run, target: Database[Any], export:
     assert "cannot be read" in run(target, "import", str(export.parent / "x"), code=1).stderr
 
 
-def test_while_a_dispatcher_runs_nothing_is_imported(
-    run: Run, target: Database[Any], export: Path
-) -> None:
+def test_while_a_dispatcher_runs_nothing_is_imported(run: Run, target: Db, export: Path) -> None:
     lease = Lease(target, owner="elsewhere/1/1")
     assert lease.try_acquire()
     answer = run(target, "import", str(export), code=1)
@@ -359,7 +353,7 @@ def test_while_a_dispatcher_runs_nothing_is_imported(
 
 
 def test_what_is_there_is_replaced_only_after_it_was_exported(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     target[CONVERSATIONS].insert_one(a_conversation("U次郎"))
     before = whole(target)
@@ -378,7 +372,7 @@ def test_what_is_there_is_replaced_only_after_it_was_exported(
 
 
 def test_letters_that_are_there_stay_and_so_does_what_became_of_them(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     """Letters replayed since the export are not offered again, and keep their number."""
     replayed = {**a_letter(), "replays": 1, "replayedAt": now()}
@@ -390,7 +384,7 @@ def test_letters_that_are_there_stay_and_so_does_what_became_of_them(
 
 
 def test_a_killed_import_keeps_dispatchers_away_until_it_is_run_again(
-    run: Run, mongo_uri: str, target: Database[Any], export: Path
+    run: Run, mongo_uri: str, target: Db, export: Path
 ) -> None:
     environ = os.environ | {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": target.name}
     with subprocess.Popen(
@@ -420,7 +414,7 @@ def test_a_killed_import_keeps_dispatchers_away_until_it_is_run_again(
 
 
 def test_an_import_that_fails_amid_its_writes_says_that_it_has_not_ended(
-    run: Run, client: Client, target: Database[Any], export: Path
+    run: Run, client: Client, target: Db, export: Path
 ) -> None:
     target.command("collMod", SCHEDULE, validator={"n": {"$gt": 100}})
     answer = run(target, "import", str(export), code=1)
@@ -435,7 +429,7 @@ def test_an_import_that_fails_amid_its_writes_says_that_it_has_not_ended(
     assert is_free(target)
 
 
-def test_one_that_was_taken_over_writes_no_more(target: Database[Any], export: Path) -> None:
+def test_one_that_was_taken_over_writes_no_more(target: Db, export: Path) -> None:
     second = LeaseHold(target, owner="elsewhere/1/1")
 
     def take_over() -> None:
@@ -453,7 +447,7 @@ def test_one_that_was_taken_over_writes_no_more(target: Database[Any], export: P
 
 
 def test_a_process_of_the_database_that_is_gone_is_refused(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     run(target, "import", str(export))
     # The export knew of 12; some restarts later.
@@ -476,7 +470,7 @@ def a_document(name: str, key: str = "U", *, hours: float = 0) -> dict[str, Any]
     return make_document(event, channel="main", accept_time=now() + hours_(hours))
 
 
-def store(database: Database[Any], *, hours: float, name: str = "", key: str = "U") -> Any:
+def store(database: Db, *, hours: float, name: str = "", key: str = "U") -> Any:
     document = a_document(name or uuid.uuid4().hex, key, hours=hours)
     database[RECVQ].insert_one(document)
     return document["_id"]
@@ -487,7 +481,7 @@ def hours_(hours: float) -> timedelta:
 
 
 def test_what_came_to_a_new_database_before_the_import_is_still_to_be_handled(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     target[RECVQ].insert_one(make_heartbeat(now() - hours_(1)))
     store(target, hours=1)
@@ -498,7 +492,7 @@ def test_what_came_to_a_new_database_before_the_import_is_still_to_be_handled(
 
 
 def test_in_doubt_about_handled_events_nothing_is_imported(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     store(target, hours=-1)
     store(target, hours=1)
@@ -508,7 +502,7 @@ def test_in_doubt_about_handled_events_nothing_is_imported(
 
 
 def test_a_second_try_that_is_refused_leaves_no_half_database_to_dispatchers(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     with interrupted():
         restored_from(export, target)
@@ -524,7 +518,7 @@ def test_a_second_try_that_is_refused_leaves_no_half_database_to_dispatchers(
 
 
 def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     """Progress was not saved since, and the conversations that know of it are to go."""
     late, first, decided, waiting = (
@@ -556,7 +550,7 @@ def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
 
 
 def test_a_timer_that_has_fired_here_since_the_export_becomes_no_letter(
-    run: Run, source: Database[Any], target: Database[Any], export: Path
+    run: Run, source: Db, target: Db, export: Path
 ) -> None:
     row = source[SCHEDULE].find_one({"name": "tea"})
     assert row is not None
@@ -565,7 +559,7 @@ def test_a_timer_that_has_fired_here_since_the_export_becomes_no_letter(
     assert target[DEADLETTERS].find_one({"cause": TIMER_PAST_DUE}) is None
 
 
-def test_an_import_that_dies_before_it_writes_blocks_no_dispatcher(target: Database[Any]) -> None:
+def test_an_import_that_dies_before_it_writes_blocks_no_dispatcher(target: Db) -> None:
     machine, pid, ticks = owner_name().split("/")
     hold = LeaseHold(target, owner=f"{machine}/{pid}/{ticks}1")
     hold.take(above=0, take_over=False)

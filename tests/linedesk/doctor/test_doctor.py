@@ -10,11 +10,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from pymongo.database import Database
 
 import linesim
 from linedesk.doctor.checks import account, machine
@@ -34,6 +32,7 @@ from linedesk.store.queue.usage import Span
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess
 from tests.linedesk.operate.hand import a_desk, a_dispatcher
+from tests.rows import Db
 from tests.servers import one_for_all
 from tests.waiting import eventually
 
@@ -52,7 +51,7 @@ RUNNING = a_dispatcher(now=datetime.now(UTC) + timedelta(hours=1))
 
 
 @pytest.fixture(scope="module")
-def well(client: Client) -> Iterator[Database[Any]]:
+def well(client: Client) -> Iterator[Db]:
     """A database as it is where everything runs; nothing is written to it by a test."""
     with one_for_all(client) as database:
         until = datetime.now(UTC) + timedelta(hours=1)
@@ -68,7 +67,7 @@ def well(client: Client) -> Iterator[Database[Any]]:
 
 @pytest.fixture(scope="module")
 def desk(
-    mongo_uri: str, well: Database[Any], sim: linesim.Sim, tmp_path_factory: pytest.TempPathFactory
+    mongo_uri: str, well: Db, sim: linesim.Sim, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[DeskProcess]:
     """A front desk, to which the simulator sends."""
     spool = tmp_path_factory.mktemp("desk") / "spool.db"
@@ -100,7 +99,7 @@ def _make_room(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def doctor(
     mongo_uri: str,
-    well: Database[Any],
+    well: Db,
     sim: linesim.Sim,
     desk: DeskProcess,
     tmp_path: Path,
@@ -216,9 +215,7 @@ def test_an_outage_of_mongodb_is_one_bad_line(doctor: Doctor) -> None:
     assert "secret-word" not in answer.output
 
 
-def test_an_uncapped_recvq_and_missing_processes_are_told(
-    doctor: Doctor, database: Database[Any]
-) -> None:
+def test_an_uncapped_recvq_and_missing_processes_are_told(doctor: Doctor, database: Db) -> None:
     database[RECVQ].drop()
     database.create_collection(RECVQ)
     database["schedule"].drop_index("runAt")
@@ -230,9 +227,7 @@ def test_an_uncapped_recvq_and_missing_processes_are_told(
     assert found(answer)["running system"]["saw"] == "needs: recvq"
 
 
-def test_the_running_system_is_judged_as_status_judges_it(
-    mongo_uri: str, database: Database[Any]
-) -> None:
+def test_the_running_system_is_judged_as_status_judges_it(mongo_uri: str, database: Db) -> None:
     settings = load_settings({"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name})
     box = DoctorContext(settings)
     now = datetime.now(UTC)

@@ -10,11 +10,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
-from pymongo.database import Database
 
 import linesim
 from linedesk.bots import parrot
@@ -35,6 +33,7 @@ from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
 from tests.conftest import need_mongod
 from tests.linedesk.processes import child_of, children_of, is_alive
+from tests.rows import Db
 from tests.waiting import Ended, eventually, ran
 
 ROOT = Path(__file__).parents[3]
@@ -110,12 +109,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def on_the_tests_mongodb(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
+def on_the_tests_mongodb(mongo_uri: str, database: Db) -> dict[str, str]:
     return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
 
 
 def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
-    start: Start, on_the_tests_mongodb: dict[str, str], tmp_path: Path, database: Database[Any]
+    start: Start, on_the_tests_mongodb: dict[str, str], tmp_path: Path, database: Db
 ) -> None:
     config = tmp_path / "line.toml"
     config.write_text("LOG_LEVEL = 'warning'\nDISPATCHER_FEED = 'oplog'\n")

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
-from pymongo.database import Database
 
 from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, Document
+from tests.rows import Db
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 HANAKO = "U" + "1" * 32
@@ -152,7 +152,7 @@ def a_call(event_id: str = "01E", *, at: datetime = NOW, **more: Any) -> Documen
     return {**row, **more}
 
 
-def empty(database: Database[Any], *names: str) -> None:
+def empty(database: Db, *names: str) -> None:
     """As it was made, as far as these collections go."""
     if RECVQ not in database.list_collection_names():
         create_collections(database, capped_bytes=MEGABYTE)

@@ -4,22 +4,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.serving import served
+from tests.rows import Db
 
 Open = Callable[..., Any]
 
 
 @pytest.fixture
-def full(database: Database[dict[str, Any]]) -> Database[dict[str, Any]]:
+def full(database: Db) -> Db:
     a_day.fill(database)
     return database
 
 
 @pytest.fixture
-def url(full: Database[dict[str, Any]]) -> Iterator[str]:
+def url(full: Db) -> Iterator[str]:
     with served(full) as url:
         yield url
 

@@ -8,14 +8,13 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.store.client import connect
 from tests.frontdesk.cut_line import Gate
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.serving import served
+from tests.rows import Db
 
-Full = Database[dict[str, Any]]
 Open = Callable[..., Any]
 Page = Any
 # The longest time until the page notices that its data is old.
@@ -35,7 +34,7 @@ def a_page(browser: Any, url: str, **more: Any) -> Iterator[Page]:
     context.close()
 
 
-def quiet(database: Full) -> None:
+def quiet(database: Db) -> None:
     """A database in which everything is OK."""
     figures = {"oldestUnfinishedSeconds": 2.0, "waitingKeys": {}}
     row = a_day.dispatcher_row(waiting=[])
@@ -63,7 +62,7 @@ def is_marked_stale(page: Page) -> None:
 
 
 def test_without_mongodb_nothing_is_green_within_ten_seconds(
-    browser: Any, database: Full, mongo_uri: str
+    browser: Any, database: Db, mongo_uri: str
 ) -> None:
     quiet(database)
     port = urlsplit(mongo_uri).port
@@ -92,7 +91,7 @@ def test_without_mongodb_nothing_is_green_within_ten_seconds(
 
 
 def test_without_the_console_nothing_is_green_within_ten_seconds(
-    browser: Any, database: Full
+    browser: Any, database: Db
 ) -> None:
     quiet(database)
     with served(database) as url:
@@ -126,7 +125,7 @@ def test_an_answer_of_a_proxy_is_no_answer_of_the_console(open_page: Open) -> No
     is_marked_stale(page)
 
 
-def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: Full) -> None:
+def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: Db) -> None:
     why = {"code": "scanning recvq", "since": datetime(2026, 1, 2, 0, 26, tzinfo=UTC)}
     full.status.update_many({}, {"$set": {"why": why, "at": a_day.moment(-600)}})
     with served(full) as url, a_page(browser, url, timezone_id="America/New_York") as page:
