@@ -201,6 +201,10 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 Dispatch = Callable[..., Running]
+MakePool = Callable[..., DeskOfPool]
+Store = Callable[..., None]
+Told = Callable[[str], list[str]]
+FEEDS = ("changestream", "oplog")
 
 
 @pytest.fixture

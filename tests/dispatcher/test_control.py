@@ -13,16 +13,14 @@ from linedesk.operate.acts import OperatorControl
 from linedesk.store.control import NOTHING_STUCK, Scope
 from linedesk.store.documents import CONTROL, DEADLETTERS, HELD, Document, name_of
 from linedesk.store.records.letters import Cause
-from tests.dispatcher.conftest import DeskOfPool, Dispatch
+from tests.dispatcher.conftest import DeskOfPool, Dispatch, Store, Told
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
 from tests.listener import Listener
 from tests.rows import Db
 from tests.waiting import eventually
 
-Store = Callable[..., None]
 SavedUpTo = Callable[..., None]
-Told = Callable[[str], list[str]]
 
 DROPPED = Cause("dropped", {"by": "hanako"})
 

@@ -15,16 +15,11 @@ from dispatcher.process import ExitReason
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import LEASES, PROGRESS, Document, name_of
 from linedesk.store.errors import AccessRefused, SetupError, StoreUnavailable
-from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.conftest import FEEDS, Dispatch, Store, Told
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import took_over
 from tests.rows import Db
 from tests.waiting import eventually
-
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
-
-FEEDS = ("changestream", "oplog")
 
 
 def progress(database: Db) -> dict[str, Any]:

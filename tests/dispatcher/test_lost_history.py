@@ -19,16 +19,11 @@ from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE, check_recvq
 from linedesk.store.documents import LEASES, PROGRESS, RECVQ
 from linedesk.store.errors import Replaced, StoreUnavailable
-from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.conftest import FEEDS, Dispatch, Store, Told
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
 from tests.rows import Db
 from tests.waiting import eventually
-
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
-
-FEEDS = ("changestream", "oplog")
 
 
 @pytest.fixture(autouse=True)

@@ -24,17 +24,13 @@ from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import NO_PAUSES, Control
 from linedesk.store.documents import HELD, RECVQ, Document
 from linedesk.store.errors import StoreUnavailable
-from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.conftest import FEEDS, Dispatch, Store, Told
 from tests.dispatcher.fakes import RecordingWorker, document
 from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
 from tests.linedesk.store.lagging import LaggingSet
 from tests.rows import Db
 from tests.waiting import eventually
 
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
-
-FEEDS = ("changestream", "oplog")
 LONG_FEEDS = ("changestream", pytest.param("oplog", marks=pytest.mark.long))
 
 

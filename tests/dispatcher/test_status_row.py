@@ -13,14 +13,12 @@ from linedesk.operate.acts import OperatorControl
 from linedesk.runtime.status_row import WRITE_SECONDS
 from linedesk.store.control import Scope
 from linedesk.store.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document
-from tests.dispatcher.conftest import Dispatch, Running
+from tests.dispatcher.conftest import Dispatch, Running, Store
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
 from tests.listener import Listener
 from tests.rows import Db
 from tests.waiting import eventually
-
-Store = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)

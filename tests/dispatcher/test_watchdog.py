@@ -5,7 +5,6 @@ for a known reason, unwell when it hangs.
 import re
 import signal
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,15 +18,12 @@ from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS
-from tests.dispatcher.conftest import Dispatch, Running
+from tests.dispatcher.conftest import Dispatch, Running, Store, Told
 from tests.dispatcher.fakes import Holder, RecordingWorker, document
 from tests.listener import Listener
 from tests.rows import Db
 from tests.servers import frozen
 from tests.waiting import eventually
-
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
 
 MUTE = "stalled: the feed delivers nothing, not even a heartbeat"
 

@@ -23,12 +23,12 @@ from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, Document, name_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.insert import insert_documents
+from tests.dispatcher.conftest import FEEDS
 from tests.dispatcher.fakes import document, numbered
 from tests.dispatcher.faults import failing
 from tests.linedesk.store.lagging import LaggingSet
 from tests.rows import Db
 
-FEEDS = ("changestream", "oplog")
 _FIRST_COPY = WriteConcern(w=1)
 _LOCAL = ReadConcern("local")
 

@@ -1,6 +1,5 @@
 """A quiet feed proves that it delivers, and its position does not grow old meanwhile."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,16 +11,12 @@ from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ, is_heartbeat, make_document
-from tests.dispatcher.conftest import Dispatch, limit_feed
+from tests.dispatcher.conftest import FEEDS, Dispatch, Store, Told, limit_feed
 from tests.dispatcher.fakes import RecordingWorker, document
 from tests.dispatcher.lost_history import roll_over
 from tests.rows import Db
 from tests.waiting import eventually
 
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
-
-FEEDS = ("changestream", "oplog")
 QUIET_SECONDS = HEARTBEAT_AFTER_SECONDS
 BACK_SECONDS = HEARTBEAT_BACK_SECONDS
 QUICK = {"heartbeat_after_seconds": 0.1}

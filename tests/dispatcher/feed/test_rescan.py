@@ -26,17 +26,13 @@ from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ, SCHEMA, Document, name_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.limits import SAFE_ORDER_SLACK
-from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.conftest import FEEDS, Dispatch, Store, Told
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.lost_history import roll_over
 from tests.linedesk.store.lagging import LaggingSet
 from tests.rows import Db
 from tests.waiting import eventually
 
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
-
-FEEDS = ("changestream", "oplog")
 LOCAL = ReadConcern("local")
 
 

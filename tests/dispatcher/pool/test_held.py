@@ -17,14 +17,13 @@ from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import CONVERSATIONS, HELD, PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
-from tests.dispatcher.conftest import Begin, Dispatch
+from tests.dispatcher.conftest import Begin, Dispatch, Store
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, figures_of, numbered
 from tests.dispatcher.faults import failing
 from tests.dispatcher.leader_terms import Gates, Process
 from tests.rows import Db
 from tests.waiting import eventually
 
-Store = Callable[..., None]
 SavedUpTo = Callable[[Db, Any], None]
 SOON = 0.3
 """`held_after_seconds` where a test waits for it."""

@@ -1,7 +1,5 @@
 """A paused key rests and stops no other; a released event is given up. All orders are forced."""
 
-from collections.abc import Callable
-
 import pytest
 
 from dispatcher.commit.committer import Change
@@ -11,13 +9,11 @@ from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, Document, name_of
 from linedesk.store.records.letters import RELEASED
-from tests.dispatcher.conftest import Begin, DeskOfPool
+from tests.dispatcher.conftest import Begin, DeskOfPool, MakePool
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import Gates
 from tests.rows import Db
 from tests.waiting import eventually
-
-MakePool = Callable[..., DeskOfPool]
 
 
 def paused(*scopes: str) -> Pauses:

@@ -3,18 +3,15 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 
 from dispatcher.conversations.mailbox import Job, JobResult, Run, Wait
 from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.documents import name_of
 from linedesk.store.records.waits import Why
-from tests.dispatcher.conftest import DeskOfPool
+from tests.dispatcher.conftest import MakePool
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import Gates
 from tests.waiting import eventually
-
-MakePool = Callable[..., DeskOfPool]
 
 
 def test_one_key_is_decided_in_order(pool_of: MakePool) -> None:

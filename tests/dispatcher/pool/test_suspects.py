@@ -18,14 +18,11 @@ from dispatcher.pool.suspects import CrashSuspects, StartCounter
 from dispatcher.process import ExitReason
 from linedesk.store.documents import HELD, PROGRESS, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
-from tests.dispatcher.conftest import DeskOfPool, Dispatch
+from tests.dispatcher.conftest import DeskOfPool, Dispatch, Store, Told
 from tests.dispatcher.fakes import WAITS, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import took_over
 from tests.rows import Db
 from tests.waiting import eventually
-
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
 
 # Suspects. Pure.
 

@@ -11,14 +11,11 @@ from dispatcher.pool.threads import Thread
 from dispatcher.process import ExitReason
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import LEASES, name_of
-from tests.dispatcher.conftest import DeskOfPool, Dispatch
+from tests.dispatcher.conftest import Dispatch, MakePool, Store, Told
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, figures_of, numbered
 from tests.rows import Db
 from tests.waiting import eventually
 
-MakePool = Callable[..., DeskOfPool]
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
 BUSY = ("threads", "busy_threads", "abandoned_threads")
 
 

@@ -1,7 +1,7 @@
 """One firing, step by step: a crash or a freeze in between loses and doubles nothing."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -17,11 +17,10 @@ from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
+from tests.dispatcher.conftest import Told
 from tests.dispatcher.timers.conftest import DAILY, DAY, NOON, RANG, HandClock, a_row, rung
 from tests.linedesk.store.lagging import LaggingSet
 from tests.rows import Db
-
-Told = Callable[[str], list[str]]
 
 
 class Died(Exception):

@@ -1,6 +1,6 @@
 """A MongoDB that fails under the timers: no timer is lost or fires twice, and it is logged."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 from dispatcher import timers
 from dispatcher.timers import Timers
 from linedesk.store.client import Client, connect
+from tests.dispatcher.conftest import Told
 from tests.dispatcher.faults import failing
 from tests.dispatcher.timers.conftest import (
     DAILY,
@@ -22,8 +23,6 @@ from tests.dispatcher.timers.conftest import (
 )
 from tests.rows import Db
 from tests.waiting import eventually
-
-Told = Callable[[str], list[str]]
 
 NEXT = "timer:main/U1/tea:1:2026-04-20T12:00:00.000Z"
 

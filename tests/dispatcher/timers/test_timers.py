@@ -13,6 +13,7 @@ from dispatcher.timers import READ_SECONDS, TimerFiring, Timers
 from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.errors import RecvqClosed
+from tests.dispatcher.conftest import Told
 from tests.dispatcher.timers.conftest import (
     DAILY,
     DAY,
@@ -28,7 +29,6 @@ from tests.rows import Db
 from tests.waiting import eventually
 
 Start = Callable[..., Timers]
-Told = Callable[[str], list[str]]
 
 
 class Looks:

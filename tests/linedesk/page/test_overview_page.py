@@ -1,6 +1,6 @@
 """The overview in a real browser: while its data is old, its zone, selected text and keys."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -13,9 +13,9 @@ from linedesk.store.client import connect
 from tests.frontdesk.cut_line import Gate
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.serving import served
+from tests.linedesk.page.conftest import Open
 from tests.rows import Db
 
-Open = Callable[..., Any]
 Page = Any
 # The longest time until the page notices that its data is old.
 STALE_MS = 10_000

@@ -1,13 +1,13 @@
 """The operator's page in a real browser: while its rows change, acts by it, and its sizes."""
 
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import EVENT, USER
+from tests.linedesk.page.conftest import Open
 from tests.rows import Db
 
 PAGES = (
@@ -34,7 +34,6 @@ TOO_SMALL = """() => [...document.querySelectorAll(
         const box = one.getBoundingClientRect();
         return box.height > 0 && (box.height < 40 || box.left < 0 || box.right > innerWidth);
     }).map((one) => one.outerHTML)"""
-Open = Callable[..., Any]
 
 
 @pytest.fixture

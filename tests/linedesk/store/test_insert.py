@@ -1,7 +1,6 @@
 """Inserting: a duplicate counts as stored, but only where the first copy is known to be safe."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,10 +12,9 @@ from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.insert import _settle, insert_documents
+from tests.linedesk.store.conftest import MakeDocument
 from tests.linedesk.store.lagging import LaggingSet
 from tests.rows import Db
-
-MakeDocument = Callable[..., Document]
 
 
 def names(database: Db) -> list[str]:
