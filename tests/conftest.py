@@ -21,7 +21,7 @@ from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from tests.fork_server import nursery
 from tests.rows import Db
-from tests.servers import throwaway_mongod
+from tests.servers import one_for_all, throwaway_mongod
 from tests.waiting import Now
 
 if threading.current_thread() is threading.main_thread():
@@ -118,6 +118,12 @@ def database(client: Client) -> Iterator[Db]:
 
 
 @pytest.fixture(scope="module")
+def module_database(client: Client) -> Iterator[Db]:
+    with one_for_all(client) as database:
+        yield database
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium. Its driver's event loop runs in this thread, so it ends with the module."""
     playwright = pytest.importorskip("playwright.sync_api")
@@ -128,6 +134,14 @@ def browser() -> Iterator[Any]:
         browser = started.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def deaths(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
+    """The errors that ended threads, for a test in which that is expected."""
+    died: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
+    return died
 
 
 @pytest.fixture(autouse=True)

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from linedesk.backup.export import export_to
-from linedesk.launch import main
 from linedesk.operate.reading import effects_with_tries
 from linedesk.store.client import Client
 from linedesk.store.documents import Document, make_document
 from tests.acceptance.backup_bots import keeper, texts
 from tests.jobworker.worker_harness import Room
+from tests.linedesk.commands.terminals import typed
 from tests.rows import Db
 from tests.servers import one_for_all
 from tests.waiting import eventually
@@ -36,9 +35,7 @@ def tried(database: Db) -> list[Document]:
 def command(house: Any, *arguments: str) -> str:
     """`linedesk` with nothing in its environment but where MongoDB is."""
     environ = {name: house.settings[name] for name in ("MONGODB_URI", "MONGODB_DATABASE")}
-    answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
-    assert answer.exit_code == 0, answer.output
-    return answer.stdout
+    return typed(environ)(*arguments).stdout
 
 
 def test_after_an_import_state_continues_nothing_old_is_sent_and_nothing_is_lost(

@@ -195,23 +195,24 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_accepted(
 ) -> None:
     moments = random.Random(1)
     desk = make_desk(own_database, gate.uri, path)
+
+    def again() -> None:
+        desk.stop(signal.SIGKILL)
+        desk.lines.clear()
+        desk.start()
+        desk.wait_for_line("listening ")
+
     desk.start()
     desk.wait_for_line("listening ")
     gate.shut()
     with Load(desk) as load:
         load.wait_for_more(moments.randrange(1, 80))
-        desk.stop(signal.SIGKILL)
-        desk.lines.clear()
-        desk.start()
-        desk.wait_for_line("listening ")
+        again()
         load.wait_for_more()
         gate.open()
         load.wait_for_more(moments.randrange(1, 80))
         # Most likely during the drain.
-        desk.stop(signal.SIGKILL)
-        desk.lines.clear()
-        desk.start()
-        desk.wait_for_line("listening ")
+        again()
         load.wait_for_more()
     wait_until_drained(desk)
     desk.stop()

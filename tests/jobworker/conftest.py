@@ -139,14 +139,6 @@ def dies(
     return die
 
 
-@pytest.fixture
-def deaths(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
-    """The errors that ended threads, for a test in which that is expected."""
-    died: list[BaseException | None] = []
-    monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
-    return died
-
-
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("tls")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from bson.timestamp import Timestamp
-from click.testing import CliRunner
 from pymongo.errors import OperationFailure
 
 from dispatcher.commit.committer import Committer
@@ -17,7 +16,6 @@ from dispatcher.lease import Lease
 from frontdesk import recvq
 from frontdesk.errors import NotStored
 from jobworker.record.dead_letters import Ageing
-from linedesk.launch import main
 from linedesk.launch.dispatcher import make_feed
 from linedesk.operate.acts import Acts, Head, OperatorControl
 from linedesk.setup.neighbours import CAPPED_BYTES, PLAIN, Neighbours
@@ -29,6 +27,7 @@ from linedesk.store.errors import UNAUTHORIZED, AccessRefused
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.usage import RecvqUsage
+from tests.linedesk.commands.terminals import typed
 from tests.rights.conftest import Guarded
 from tests.rows import Db
 from tests.waiting import eventually
@@ -120,10 +119,7 @@ def test_the_change_stream_brings_what_was_stored(
 
 def run(guarded: Guarded, who: str, *arguments: str) -> str:
     """The output of a command by the user of this name."""
-    uri = guarded.uri_of(who)
-    answer = CliRunner().invoke(main.linedesk, [*arguments, "--json"], env={"MONGODB_URI": uri})
-    assert answer.exit_code == 0, answer.output
-    return answer.stdout
+    return typed({"MONGODB_URI": guarded.uri_of(who)})(*arguments, "--json").stdout
 
 
 def test_an_operator_reads_all_that_the_commands_show(guarded: Guarded, admin: Db) -> None:

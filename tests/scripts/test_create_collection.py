@@ -13,6 +13,7 @@ import pytest
 from linedesk.setup.collections import DEFAULT_CAPPED_BYTES, create_collections
 from linedesk.store.client import Client
 from tests.conftest import missing
+from tests.linedesk.store.test_collections import empty as empty
 from tests.rows import Db
 from tests.waiting import ran
 
@@ -30,13 +31,6 @@ def mongosh() -> list[str]:
         missing("no mongosh in .venv/npm: scripts/test installs it")
     assert wheel is not None
     return [str(Path(str(wheel.origin)).parent / "bin" / "node"), str(MONGOSH)]
-
-
-@pytest.fixture
-def empty(client: Client) -> Iterator[Db]:
-    database = client[f"test_{uuid.uuid4().hex[:12]}"]
-    yield database
-    client.drop_database(database.name)
 
 
 @pytest.fixture

@@ -114,14 +114,6 @@ def leader(leaders: Leaders) -> Leader:
     return leaders()
 
 
-@pytest.fixture
-def deaths(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
-    """The errors that ended threads."""
-    died: list[BaseException | None] = []
-    monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
-    return died
-
-
 @contextmanager
 def under_way(leader: Leader) -> Iterator[Write]:
     """A write of document 0 is being committed, and all others wait behind it."""

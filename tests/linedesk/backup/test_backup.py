@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from pymongo.collection import Collection
 
 from dispatcher.commit.committer import Committer
@@ -26,7 +25,6 @@ from linedesk.backup.export import export_to
 from linedesk.backup.file import BackupWriter, check, documents
 from linedesk.backup.restore import LeaseHold, restore
 from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, WAITED_IN_HELD, WAITED_IN_OUTBOX
-from linedesk.launch import main
 from linedesk.settings.errors import BackupError, NotImported
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import AS_STORED, Client
@@ -49,11 +47,11 @@ from linedesk.store.records.effects import place_of
 from linedesk.store.timers import due_event_id
 from tests.dispatcher.faults import failing
 from tests.jobworker.worker_harness import a_send
+from tests.linedesk.commands.terminals import Run, typed
 from tests.rows import Db
 
 STATE = (CONVERSATIONS, SCHEDULE, DEADLETTERS)
 KEY = "U花子"
-Run = Callable[..., Result]
 
 
 def now() -> datetime:
@@ -167,9 +165,7 @@ def emptied(database: Db) -> Db:
 def run(mongo_uri: str) -> Run:
     def command(database: Db, *arguments: str, code: int = 0) -> Any:
         environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
-        answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
-        assert answer.exit_code == code, answer.output
-        return answer
+        return typed(environ)(*arguments, code=code)
 
     return command
 

@@ -1,18 +1,18 @@
 """`linedesk conversation show` as an operator meets it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from bson import ObjectId
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from linedesk.launch import main
 from linedesk.store.client import Client
 from linedesk.store.records.effects import place_of
 from tests.jobworker.worker_harness import a_send
+from tests.linedesk.commands.terminals import Run, typed
 from tests.linedesk.commands.test_dead import an_event_letter
 from tests.rows import Db
 from tests.servers import one_for_all
@@ -20,7 +20,6 @@ from tests.servers import one_for_all
 SECRET = "ひみつのことば"
 HANAKO, TARO = "U" + "1" * 32, "U" + "2" * 32
 GROUP = "C" + "3" * 32
-Run = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +32,7 @@ def database(client: Client) -> Iterator[Db]:
 @pytest.fixture
 def show(mongo_uri: str, people: Db) -> Run:
     environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": people.name}
-
-    def run(*arguments: str, code: int = 0) -> Result:
-        answer = CliRunner().invoke(
-            main.linedesk, ["conversation", "show", *arguments], env=environ
-        )
-        assert answer.exit_code == code, answer.output
-        return answer
-
-    return run
+    return typed(environ, "conversation", "show")
 
 
 def a_conversation(key: str, *, channel: str = "main", **more: Any) -> dict[str, Any]:

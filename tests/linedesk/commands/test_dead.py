@@ -3,20 +3,17 @@
 import json
 import os
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from linedesk.launch import main
 from linedesk.operate.dead_letters import Choice, frames, moment_of
 from linedesk.operate.format import visible
 from linedesk.store.documents import make_document
 from linedesk.store.records.waits import code_of
 from tests.jobworker.worker_harness import a_send
-from tests.linedesk.commands.terminals import terminal, to_the_end, until
+from tests.linedesk.commands.terminals import Run, terminal, to_the_end, typed, until
 from tests.rows import Db
 
 NOW = datetime.now(UTC)
@@ -27,7 +24,6 @@ TRACEBACK = (
     "    return int(text)\n"
     f"ValueError: invalid literal for int() with base 10: '{SECRET}'\n"
 )
-Run = Callable[..., Result]
 
 
 @pytest.fixture
@@ -38,12 +34,7 @@ def environ(mongo_uri: str, database: Db) -> dict[str, str]:
 
 @pytest.fixture
 def run(environ: dict[str, str]) -> Run:
-    def dead(*arguments: str, code: int = 0) -> Result:
-        answer = CliRunner().invoke(main.linedesk, ["dead", *arguments], env=environ)
-        assert answer.exit_code == code, answer.output
-        return answer
-
-    return dead
+    return typed(environ, "dead")
 
 
 def an_event_letter(name: str, *, hours: float = 1.0, **more: Any) -> dict[str, Any]:

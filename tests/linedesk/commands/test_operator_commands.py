@@ -10,17 +10,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from pymongo.errors import OperationFailure
 
 from linedesk.commands import orders
 from linedesk.commands.tail import told
-from linedesk.launch import main
 from linedesk.operate import acts, following
 from linedesk.operate.following import Came
 from linedesk.store.client import Client, connect
 from tests.dispatcher.faults import failing
-from tests.linedesk.commands.terminals import terminal, until
+from tests.linedesk.commands.terminals import Run, terminal, typed, until
 from tests.linedesk.operate.hand import (
     HANAKO,
     TEXT,
@@ -35,8 +34,6 @@ from tests.rows import Db, put_rows
 from tests.servers import one_for_all
 
 NOT_CONFIRMED = "no dispatcher has confirmed yet"
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture
@@ -66,12 +63,7 @@ def environ(mongo_uri: str, database: Db) -> dict[str, str]:
 
 @pytest.fixture
 def run(environ: dict[str, str]) -> Run:
-    def linedesk(*arguments: str, code: int = 0) -> Result:
-        answer = CliRunner().invoke(main.linedesk, list(arguments), env=environ)
-        assert answer.exit_code == code, answer.output
-        return answer
-
-    return linedesk
+    return typed(environ)
 
 
 @pytest.fixture

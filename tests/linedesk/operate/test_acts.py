@@ -18,22 +18,18 @@ from linedesk.store.records.effects import place_of
 from tests.dispatcher.faults import failing
 from tests.linedesk.operate.hand import HANAKO, a_dispatcher, an_event, empty
 from tests.rows import Db
-from tests.servers import one_for_all
 
 NAME = "acts"
 KEY = Scope("main", HANAKO)
 
 
-@pytest.fixture(scope="module")
-def made(client: Client) -> Iterator[Db]:
-    with one_for_all(client) as database:
-        yield database
-
-
 @pytest.fixture
-def database(made: Db) -> Iterator[Db]:
-    yield made
-    empty(made, *("audit", "control", "deadletters", "recvq", "held", "status", "conversations"))
+def database(module_database: Db) -> Iterator[Db]:
+    yield module_database
+    empty(
+        module_database,
+        *("audit", "control", "deadletters", "recvq", "held", "status", "conversations"),
+    )
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Lists to browse without an id: their contents, their order, and the result of each event."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,13 +13,11 @@ from linedesk.operate.events.lists import events_between, events_of
 from linedesk.operate.events.story import tell
 from linedesk.operate.events.verdict import Result
 from linedesk.operate.pauses import Waiting, read_waiting
-from linedesk.store.client import Client
 from linedesk.store.control import Scope
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import place_of
 from tests.linedesk.operate.hand import HANAKO, TEXT, a_call, a_dispatcher, a_run, an_event, empty
 from tests.rows import Db
-from tests.servers import one_for_all
 
 TARO = "U" + "2" * 32
 USED = (
@@ -37,16 +34,10 @@ TRACEBACK = (
 )
 
 
-@pytest.fixture(scope="module")
-def made(client: Client) -> Iterator[Db]:
-    with one_for_all(client) as database:
-        yield database
-
-
 @pytest.fixture
-def database(made: Db) -> Db:
-    empty(made, *USED)
-    return made
+def database(module_database: Db) -> Db:
+    empty(module_database, *USED)
+    return module_database
 
 
 def now() -> datetime:

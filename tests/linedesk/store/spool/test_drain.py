@@ -18,24 +18,14 @@ from linedesk.store.spool import drain as drain_module
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool
 from tests.linedesk.store.spool.test_spool import MEGABYTE, raw
+from tests.linedesk.store.spool.test_spool import path as path
+from tests.linedesk.store.spool.test_spool import spool as spool
 from tests.rows import Db
 from tests.waiting import eventually
 
 Inserting = Callable[[int], AbstractContextManager[None]]
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "spool.db"
-
-
-@pytest.fixture
-def spool(path: Path) -> Iterator[Spool]:
-    spool = Spool(path, max_bytes=64 * MEGABYTE)
-    yield spool
-    spool.close()
 
 
 @pytest.fixture(autouse=True)
