@@ -1,7 +1,5 @@
 """A real replica set for the whole run, and a fresh database for each test."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random
@@ -11,10 +9,10 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.runtime.outage import MONGODB
 from linedesk.setup.collections import create_collections
@@ -22,7 +20,8 @@ from linedesk.setup.private_mongod import EmbeddedMongod, MongodNotFound, find_m
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from tests.fork_server import nursery
-from tests.servers import throwaway_mongod
+from tests.rows import Db
+from tests.servers import one_for_all, throwaway_mongod
 from tests.waiting import Now
 
 if threading.current_thread() is threading.main_thread():
@@ -53,6 +52,15 @@ def missing(reason: str) -> None:
     pytest.skip(reason)
 
 
+def need_mongod() -> Path:
+    """Its program."""
+    try:
+        return find_mongod()
+    except MongodNotFound as error:
+        missing(str(error))
+        raise
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With TEST_ORDER=7 the files, and the tests of each, run in the order of that seed."""
     if seed := os.environ.get("TEST_ORDER"):
@@ -79,10 +87,7 @@ def _nursery_ends() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def mongod() -> Iterator[EmbeddedMongod]:
     """One server; its answers can be made to fail by failpoints."""
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+    need_mongod()
     options = ("--oplogSize", "200", "--setParameter", "enableTestCommands=1")
     with throwaway_mongod(*options) as server:
         yield server
@@ -100,7 +105,7 @@ def client(mongo_uri: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def database(client: Client) -> Iterator[Database[dict[str, Any]]]:
+def database(client: Client) -> Iterator[Db]:
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     create_collections(database, capped_bytes=16 * MEGABYTE)
     yield database
@@ -110,6 +115,12 @@ def database(client: Client) -> Iterator[Database[dict[str, Any]]]:
     # Dropping the database itself waits 100 ms for a journal flush.
     for name in database.list_collection_names():
         database.drop_collection(name)
+
+
+@pytest.fixture(scope="module")
+def module_database(client: Client) -> Iterator[Db]:
+    with one_for_all(client) as database:
+        yield database
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +134,14 @@ def browser() -> Iterator[Any]:
         browser = started.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def deaths(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
+    """The errors that ended threads, for a test in which that is expected."""
+    died: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
+    return died
 
 
 @pytest.fixture(autouse=True)

@@ -105,12 +105,7 @@ class Nursery:
         self._orders: socket.socket | None = None
 
     def start(
-        self,
-        module: str,
-        *arguments: str,
-        env: Mapping[str, str],
-        stdout: int,
-        stderr: int,
+        self, module: str, *arguments: str, env: Mapping[str, str], stdout: int, stderr: int
     ) -> Child:
         """`python -m module arguments` in this environment, writing to open files."""
         order = json.dumps({"argv": [module, *arguments], "env": dict(env)}).encode()

@@ -15,8 +15,6 @@ The list of races names each guard before its tests. Without names the model of 
 answered message goes through its large sizes as well.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os
@@ -125,18 +123,17 @@ def anchors(root: Path) -> list[Anchor]:
     return found
 
 
+def _files(root: Path) -> list[Path]:
+    """The files of git and the untracked ones, in their present state."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    names = filter(None, listed.stdout.split("\0"))
+    return [Path(name) for name in sorted(names) if (root / name).exists()]
+
+
 def _sources(root: Path) -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "*.py"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    names = [
-        name for name in listed.stdout.splitlines() if not name.startswith(("tests/", "bench/"))
-    ]
-    return [root / name for name in sorted(names) if (root / name).exists()]
+    product = (path for path in _files(root) if path.parts[0] not in ("tests", "bench"))
+    return [root / path for path in product if path.suffix == ".py"]
 
 
 def anchors_in(path: Path, lines: Sequence[str]) -> Iterator[Anchor]:
@@ -250,18 +247,9 @@ class Trials:
 
 
 def _copy_of(root: Path, copy: Path) -> Path:
-    """The files of git and the untracked ones, in their present state."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        if (root / name).exists():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, copy / name)
+    for path in _files(root):
+        (copy / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root / path, copy / path)
     (copy / ".venv").symlink_to(root / ".venv")
     return copy
 

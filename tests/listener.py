@@ -1,7 +1,5 @@
 """Service managers for tests: one that records reports, and systemd's end of the socket."""
 
-from __future__ import annotations
-
 import socket
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pika
 
 from jobworker.remote.amqp import EXCHANGE
-from tests.waiting import eventually
+from tests.waiting import eventually, ran
 
 if TYPE_CHECKING:
     from tests.frontdesk.authority import Pair
@@ -111,9 +111,7 @@ class RabbitMQ:
     def control(self, *words: str) -> str:
         """Run `rabbitmqctl` with these arguments; returns its output."""
         command = [PROGRAMS / "rabbitmqctl", "--quiet", *words]
-        done = subprocess.run(
-            command, env=self._environ, capture_output=True, text=True, timeout=60, check=False
-        )
+        done = ran(command, env=self._environ)
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 

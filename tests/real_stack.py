@@ -2,8 +2,6 @@
 the tests' process.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,15 +1,16 @@
-"""The rows of `jobs` and `calls`, taken out of their documents."""
-
-from __future__ import annotations
+"""A database, and the rows of `jobs` and `calls`, taken out of their documents."""
 
 from typing import Any
 
 from pymongo.collection import Collection
+from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 
 from linedesk.operate.reading import TAKE_APART
 from linedesk.store.documents import Document
 from linedesk.store.records.rows import documents_of
+
+Db = Database[Any]
 
 
 def rows_of(collection: Collection[Any], **wanted: Any) -> list[Document]:

@@ -4,17 +4,20 @@ No test simulates a power failure, so none needs a disk for its MongoDB, and syn
 most of the time.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
+from linedesk.store.client import Client
+from linedesk.store.collections import MEGABYTE
+from tests.rows import Db
 from tests.waiting import eventually
 
 IN_MEMORY = Path("/dev/shm")
@@ -44,6 +47,15 @@ def throwaway_mongod(*extra: str) -> Iterator[EmbeddedMongod]:
         yield server
         # A clean shutdown would only write data that is removed.
         server.kill()
+
+
+@contextmanager
+def one_for_all(client: Client, *, megabytes: int = 1) -> Iterator[Db]:
+    """A database for a whole module, since making one takes longer than most tests of it."""
+    database = client[f"test_{uuid.uuid4().hex[:12]}"]
+    create_collections(database, capped_bytes=megabytes * MEGABYTE)
+    yield database
+    client.drop_database(database.name)
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """The replacement of a clause that `scripts/guards` removes (tests/guards.py)."""
 
-from __future__ import annotations
-
 from tests.dispatcher.commit.commit_model import GUARDS
 from tests.guards import ROOT, anchors
 

@@ -4,8 +4,6 @@ Features of a replica set, a transaction, a capped collection or a write concern
 real mongod.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,10 +1,7 @@
 """linedesk without its extra `amqp`: it works as it is, and what needs pika says how to get it."""
 
-from __future__ import annotations
-
 import os
 import pkgutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +13,7 @@ import frontdesk
 import jobworker
 import linedesk
 import linesim
+from tests.waiting import Ended, ran
 
 SECRETS = {
     "LINE_CHANNEL_SECRET": "0123456789abcdef0123456789abcdef",
@@ -26,18 +24,12 @@ SECRETS = {
 OF_THE_EXTRA = {"jobworker.remote.amqp", "linedesk.launch.rabbitmq", "linedesk.launch.worker"}
 
 
-def run(
-    blocked: Path, arguments: Sequence[str], **settings: str
-) -> subprocess.CompletedProcess[str]:
+def run(blocked: Path, arguments: Sequence[str], **settings: str) -> Ended:
     """Run Python, and all Pythons that it starts, as if pika was not installed."""
     blocked.joinpath("sitecustomize.py").write_text("import sys\nsys.modules['pika'] = None\n")
-    return subprocess.run(
+    return ran(
         [sys.executable, *arguments],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(blocked), **settings},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
 
 

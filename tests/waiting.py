@@ -1,11 +1,10 @@
 """A wait for a condition with a deadline, instead of sleeping, and a clock that stands still."""
 
-from __future__ import annotations
-
+import subprocess
 import threading
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 Found = TypeVar("Found")
 
@@ -21,6 +20,15 @@ def eventually(look: Callable[[], Found], *, seconds: float = 15.0) -> Found:
         pause.wait(pause_seconds)
         pause_seconds = min(pause_seconds * 2, LONGEST_PAUSE_SECONDS)
     return found
+
+
+Ended = subprocess.CompletedProcess[str]
+
+
+def ran(command: Sequence[Any], *, seconds: float = 120.0, **more: Any) -> Ended:
+    """How a command without a terminal ended, with its output."""
+    more = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, **more}
+    return subprocess.run(command, timeout=seconds, check=False, **more)
 
 
 class Now:

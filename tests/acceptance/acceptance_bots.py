@@ -1,9 +1,8 @@
 """Bots that the acceptance tests run in the real dispatcher."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent
@@ -12,11 +11,7 @@ from linedesk import Bot, Talk, TimerEvent
 
 pusher = Bot()
 counter = Bot()
-echo = Bot()
-faulty = Bot()
-stuck = Bot()
 waiting = Bot(settings={"go": ""})
-slow = Bot()
 patient = Bot()
 herald = Bot()
 
@@ -34,30 +29,31 @@ def count(event: MessageEvent, talk: Talk) -> None:
     talk.reply(f"{talk.data['count']}: {event.message.text}")
 
 
-@echo.add(MessageEvent, message=TextMessageContent)
-def say_back(event: MessageEvent, talk: Talk) -> None:
-    talk.reply(event.message.text)
+def repeating(odd: str, harm: Callable[[], object]) -> Bot:
+    """Repeats each text; at the odd one it does harm before."""
+    bot = Bot()
+
+    @bot.add(MessageEvent, message=TextMessageContent)
+    def answer(event: MessageEvent, talk: Talk) -> None:
+        if event.message.text == odd:
+            harm()
+        talk.reply(event.message.text)
+
+    return bot
 
 
-@faulty.add(MessageEvent, message=TextMessageContent)
-def fail(event: MessageEvent, talk: Talk) -> None:
-    if event.message.text == "boom":
-        raise RuntimeError("planted")
-    talk.reply(event.message.text)
+def fail() -> None:
+    raise RuntimeError("planted")
 
 
-@stuck.add(MessageEvent, message=TextMessageContent)
-def never_return(event: MessageEvent, talk: Talk) -> None:
-    if event.message.text == "stuck":
-        threading.Event().wait(60)
-    talk.reply(event.message.text)
+def never_return() -> None:
+    threading.Event().wait(60)
 
 
-@slow.add(MessageEvent, message=TextMessageContent)
-def answer_after_two_seconds(event: MessageEvent, talk: Talk) -> None:
-    if event.message.text == "考えて":
-        threading.Event().wait(2)
-    talk.reply(event.message.text)
+echo = repeating("", never_return)
+faulty = repeating("boom", fail)
+stuck = repeating("stuck", never_return)
+slow = repeating("考えて", lambda: threading.Event().wait(2))
 
 
 @patient.add(MessageEvent, message=TextMessageContent, gather=20.0, most=3)

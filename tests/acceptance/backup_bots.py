@@ -1,7 +1,5 @@
 """A bot with all that an export keeps: state, data, and timers of each kind."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The real processes on a real mongod against linesim, ended by SIGTERM and by SIGKILL."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -14,12 +12,12 @@ from typing import Any
 
 import pytest
 import requests
-from pymongo.database import Database
 
 import linesim
 from linedesk.setup import children
 from linedesk.setup.private_mongod import free_port
 from tests.fork_server import Child, nursery
+from tests.rows import Db
 
 Process = subprocess.Popen[bytes] | Child
 READY_SECONDS = 20.0
@@ -32,9 +30,7 @@ class House:
     The fork server starts them; one that is started `fresh` has its own Python.
     """
 
-    def __init__(
-        self, folder: Path, mongo_uri: str, database: Database[Any], sim: linesim.Sim
-    ) -> None:
+    def __init__(self, folder: Path, mongo_uri: str, database: Db, sim: linesim.Sim) -> None:
         self.folder = folder
         self.database = database
         self.sim = sim
@@ -139,9 +135,7 @@ def sim() -> Iterator[linesim.Sim]:
 
 
 @pytest.fixture
-def house(
-    tmp_path: Path, mongo_uri: str, database: Database[Any], sim: linesim.Sim
-) -> Iterator[House]:
+def house(tmp_path: Path, mongo_uri: str, database: Db, sim: linesim.Sim) -> Iterator[House]:
     house = House(tmp_path, mongo_uri, database, sim)
     yield house
     house.close()

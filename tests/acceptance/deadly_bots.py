@@ -1,7 +1,5 @@
 """Bots that crash their process, or block until a file exists."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
@@ -14,23 +12,15 @@ from linebot.v3.webhooks import MessageEvent, TextMessageContent
 from jobworker.record.conversations import ConversationStore, Recording
 from linedesk import Bot, Talk
 from linedesk.store.control import Control
+from tests.acceptance.acceptance_bots import repeating
 
 # An abort would leave its core behind.
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-deadly = Bot()
 recorded = Bot()
-waiting = Bot()
 gathering = Bot()
 slow = Bot()
 mistaken = Bot()
-
-
-@deadly.add(MessageEvent, message=TextMessageContent)
-def die(event: MessageEvent, talk: Talk) -> None:
-    if event.message.text == "毒":
-        os.abort()
-    talk.reply(event.message.text)
 
 
 @slow.add(MessageEvent, message=TextMessageContent)
@@ -73,12 +63,13 @@ def _die_once_recorded(event_id: str) -> None:
     ConversationStore.recorded = then  # type: ignore[method-assign]
 
 
-@waiting.add(MessageEvent, message=TextMessageContent)
-def wait(event: MessageEvent, talk: Talk) -> None:
-    if event.message.text == "待て":
-        while not Path(os.environ["GO_ON"]).exists():
-            threading.Event().wait(0.02)
-    talk.reply(event.message.text)
+def wait() -> None:
+    while not Path(os.environ["GO_ON"]).exists():
+        threading.Event().wait(0.02)
+
+
+deadly = repeating("毒", os.abort)
+waiting = repeating("待て", wait)
 
 
 @gathering.add(MessageEvent, message=TextMessageContent, gather=1.0)

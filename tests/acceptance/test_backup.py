@@ -1,35 +1,32 @@
 """A box is lost, and another one gets the export: through the real processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from pymongo.database import Database
 
 from linedesk.backup.export import export_to
-from linedesk.launch import main
 from linedesk.operate.reading import effects_with_tries
 from linedesk.store.client import Client
 from linedesk.store.documents import Document, make_document
 from tests.acceptance.backup_bots import keeper, texts
 from tests.jobworker.worker_harness import Room
-from tests.linedesk.operate.hand import one_for_all
+from tests.linedesk.commands.terminals import typed
+from tests.rows import Db
+from tests.servers import one_for_all
 from tests.waiting import eventually
 
 
 @pytest.fixture
-def lost(client: Client) -> Iterator[Database[Any]]:
+def lost(client: Client) -> Iterator[Db]:
     """The database of the box that is lost."""
     with one_for_all(client) as lost:
         yield lost
 
 
-def tried(database: Database[Any]) -> list[Document]:
+def tried(database: Db) -> list[Document]:
     """The sends of which a try is of unknown outcome."""
     found = [effects_with_tries(row, is_ready=bool) for row in database.conversations.find()]
     return [effect for effects in found for _, effect in effects if effect.get("triedAt")]
@@ -38,17 +35,11 @@ def tried(database: Database[Any]) -> list[Document]:
 def command(house: Any, *arguments: str) -> str:
     """`linedesk` with nothing in its environment but where MongoDB is."""
     environ = {name: house.settings[name] for name in ("MONGODB_URI", "MONGODB_DATABASE")}
-    answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
-    assert answer.exit_code == 0, answer.output
-    return answer.stdout
+    return typed(environ)(*arguments).stdout
 
 
 def test_after_an_import_state_continues_nothing_old_is_sent_and_nothing_is_lost(
-    house: Any,
-    sim: Any,
-    lost: Database[Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    house: Any, sim: Any, lost: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
     # The first box: LINE fails while a push waits, and an event waits in held.

@@ -1,7 +1,5 @@
 """A chat with a bot as its users see it, through the real processes."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Dead letters are handled again by `linedesk dead replay`, on the real processes."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from datetime import UTC, datetime
@@ -34,9 +32,7 @@ class Dead:
             return self.process.wait(60), self.stdout.read()
 
 
-def test_replays_that_are_killed_and_that_run_at_once_put_each_letter_back_once(
-    house: Any,
-) -> None:
+def test_replays_that_are_killed_and_that_run_at_once_put_each_letter_back_once(house: Any) -> None:
     count = 60
     house.database.deadletters.insert_many(letter(number) for number in range(count))
     choice = ("replay", "--since", "1h", "--yes")

@@ -1,7 +1,5 @@
 """Messages that are handled together, through the real processes: once, with any crash."""
 
-from __future__ import annotations
-
 import signal
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A dispatcher that is killed around the calls of its answers: each message arrives once."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import ExitStack
 from pathlib import Path

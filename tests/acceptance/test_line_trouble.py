@@ -1,7 +1,5 @@
 """LINE in trouble, and the real processes through it: nothing is lost, nothing comes twice."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,20 +1,18 @@
 """Pauses of a conversation and of a channel, in the real dispatcher, which is killed meanwhile."""
 
-from __future__ import annotations
-
 import re
 import signal
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from linedesk.launch import main
 from linedesk.operate.acts import OperatorControl
 from linedesk.store.control import Scope
 from linedesk.store.documents import make_document
 from linesim.judge.checker import check
 from tests.jobworker.worker_harness import texts
+from tests.linedesk.commands.terminals import typed
 
 BOT = {"BOT": "acceptance_bots:echo"}
 
@@ -66,10 +64,7 @@ def stored(house: Any, sim: Any, user: Any, *said: str, ago: float = 120.0) -> l
 
 
 def linedesk(house: Any, *arguments: str) -> Result:
-    environ = {**house.settings, "SUDO_USER": "hanako"}
-    answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
-    assert answer.exit_code == 0, answer.output
-    return answer
+    return typed({**house.settings, "SUDO_USER": "hanako"})(*arguments)
 
 
 def held(house: Any) -> int:

@@ -1,7 +1,5 @@
 """An event that aborts the process, under a supervisor that starts it again and again."""
 
-from __future__ import annotations
-
 import signal
 from typing import Any
 

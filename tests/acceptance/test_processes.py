@@ -1,7 +1,5 @@
 """The processes as an operator sees them: restarts, standby, exit codes, and hidden secrets."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """recvq is dropped or renamed by hand under running processes while webhooks arrive."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -10,21 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.collections import check_recvq
 from linedesk.store.records.effects import WITH_OUTBOX
 from tests.fork_server import nursery
+from tests.rows import Db
 
 BEFORE, AFTER = 60, 150
 
 
-def drop(database: Database[Any]) -> None:
+def drop(database: Db) -> None:
     database.drop_collection("recvq")
 
 
-def rename(database: Database[Any]) -> None:
+def rename(database: Db) -> None:
     database["recvq"].rename("elsewhere")
 
 
@@ -37,7 +35,7 @@ def init(house: Any) -> Any:
 
 @pytest.mark.parametrize("take_away", [drop, pytest.param(rename, marks=pytest.mark.long)])
 def test_each_event_is_answered_once_after_init(
-    house: Any, sim: Any, take_away: Callable[[Database[Any]], None]
+    house: Any, sim: Any, take_away: Callable[[Db], None]
 ) -> None:
     """The front desk runs all the while: its inserts make an uncapped recvq, then it spools."""
     house.start_frontdesk()

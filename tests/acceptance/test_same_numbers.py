@@ -1,7 +1,5 @@
 """Page, command line, metrics, mongo shell and systemd's line show the same number."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -46,11 +44,7 @@ class Views:
     """All sources of numbers of one installation; each is read again for every answer."""
 
     def __init__(
-        self,
-        house: House,
-        mongosh: list[str],
-        ports: dict[str, int],
-        managers: dict[str, Manager],
+        self, house: House, mongosh: list[str], ports: dict[str, int], managers: dict[str, Manager]
     ) -> None:
         self._house = house
         self._mongosh = mongosh

@@ -1,7 +1,5 @@
 """The real processes as systemd runs them: their reports, and their stacks after SIGABRT."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An answer that comes too late for its reply token, through the real processes."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

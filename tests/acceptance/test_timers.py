@@ -1,7 +1,5 @@
 """Timers through the real processes, which are all killed while some wait."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

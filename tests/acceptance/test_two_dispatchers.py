@@ -2,8 +2,6 @@
 refusals.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from pathlib import Path

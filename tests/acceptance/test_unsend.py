@@ -1,7 +1,5 @@
 """An unsent message is gone from every store and reaches no bot, on the real processes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 SECRET = "ひみつのことば"

@@ -1,7 +1,5 @@
 """`python -m bench` as a person calls it: the list, its exit codes, a comparison's arithmetic."""
 
-from __future__ import annotations
-
 import json
 import sys
 from argparse import ArgumentParser, Namespace

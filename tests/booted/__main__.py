@@ -1,7 +1,5 @@
 """Boots a Debian, installs linedesk in it and tries it there: `scripts/test-systemd`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The bot on the booted machine: an echo, slow where asked, that sets a timer now and then."""
 
-from __future__ import annotations
-
 import logging
 import threading
 

@@ -1,7 +1,5 @@
 """linedesk as installed on the booted machine, and the users who write to it."""
 
-from __future__ import annotations
-
 import http.client
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Killed and frozen under load: systemd brings each back, and people notice nothing but a pause."""
 
-from __future__ import annotations
-
 import threading
 
 from tests.booted.box import SERVICES, WATCHDOG_SECONDS, Box, wait_for

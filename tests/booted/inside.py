@@ -1,7 +1,5 @@
 """The part of a run that shares the machine's network: LINE, its users, and the checks."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

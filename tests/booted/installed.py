@@ -1,7 +1,5 @@
 """Installed from a bare Debian: active, answering, hardened, and without a secret in sight."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

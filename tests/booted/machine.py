@@ -1,14 +1,12 @@
 """A Debian under its own systemd on this machine, in its own namespaces, without a network."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.waiting import eventually
+from tests.waiting import Ended, eventually, ran
 
 BOOT_SECONDS = 90.0
 OFF_SECONDS = 60.0
@@ -34,16 +32,12 @@ class Machine:
         check: bool = True,
         seconds: float = COMMAND_SECONDS,
         environ: Mapping[str, str] = ENVIRON,
-    ) -> subprocess.CompletedProcess[str]:
+    ) -> Ended:
         """Run a command inside, as root."""
-        done = subprocess.run(
+        done = ran(
             ["nsenter", "-t", str(self.pid), "-a", "--", *command],
             env={**ENVIRON, **environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
+            seconds=seconds,
         )
         assert not check or done.returncode == 0, (
             f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}"

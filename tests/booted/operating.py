@@ -1,7 +1,5 @@
 """An operator's tasks: wrong settings, doctor, backup, upgrade and roll-back."""
 
-from __future__ import annotations
-
 import re
 
 from tests.booted.box import SERVICES, Box, wait_for

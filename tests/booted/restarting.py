@@ -1,7 +1,5 @@
 """Clean restarts and stops: users who write at that time do not notice."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """The Debian that is booted: made once by debootstrap, wheels beside it, copied for each run."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

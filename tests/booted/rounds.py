@@ -1,7 +1,5 @@
 """One check after the other on the booted machine, each a line of a table."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 import traceback

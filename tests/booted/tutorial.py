@@ -32,7 +32,7 @@ from linesim.model.world import User
 from tests.booted.machine import ENVIRON, Machine, Nspawn
 from tests.booted.root import PROJECT, Missing, checkout, copied, prepare
 from tests.docs.walkthrough import Block, blocks, put
-from tests.waiting import eventually
+from tests.waiting import eventually, ran
 
 PAGE = "docs/tutorial/4-production.md"
 MOST_SECONDS = 600
@@ -91,13 +91,9 @@ class Trial:
         """Type the block there, and return its output."""
         if where == "server":
             return self._shell.types(block.text)
-        done = subprocess.run(
+        done = ran(
             ["bash", "-e", "-o", "pipefail", "-c", block.text],
             env={"HOME": str(self.home), "PATH": f"{self._tools}:{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr

@@ -1,7 +1,5 @@
 """`scripts/chaos`: a long chaos run, a line for each damage, and the verdict."""
 
-from __future__ import annotations
-
 import secrets
 import shutil
 import sys

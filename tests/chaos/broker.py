@@ -1,7 +1,5 @@
 """RabbitMQ, with a separate connection for each worker process that can be cut."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

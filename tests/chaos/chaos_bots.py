@@ -5,8 +5,6 @@ both. Some handlers fail at first, and some are slow. This module also adds the 
 run stops or kills a dispatcher.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence

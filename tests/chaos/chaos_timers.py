@@ -8,8 +8,6 @@ Readers write once and then get issues at the same moments and with the same tex
 conversations wait with the same message, and share a multicast.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any

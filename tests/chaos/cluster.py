@@ -1,7 +1,5 @@
 """Everything that runs in a chaos run: servers, front desk, two dispatchers, and LINE's side."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -63,10 +61,7 @@ class Kept:
         log = self._folder / f"{self.name}-{len(self.exits):03d}.log"
         with log.open("wb") as output:
             self._process = nursery.start(
-                *self._command,
-                env=self._environ,
-                stdout=output.fileno(),
-                stderr=output.fileno(),
+                *self._command, env=self._environ, stdout=output.fileno(), stderr=output.fileno()
             )
 
     def look(self) -> None:

@@ -3,21 +3,23 @@
 Of two that make LINE misbehave at once, the first to end ends both.
 """
 
-from __future__ import annotations
-
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from linedesk.store.control import Scope
 from linesim.model.faults import Close, Late, Rule, html_error, server_error, too_many, unauthorized
 from tests.chaos.cluster import City, Kept
 from tests.chaos.points import KILL, POINTS, STOP
+from tests.chaos.servers import Node
 from tests.chaos.slipped import Freeze
 
 Undo = Callable[[], None]
+Do = Callable[[City, Random], Undo]
+KILLED, STOPPED = signal.SIGKILL, signal.SIGTERM
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Damage:
     """One way to do harm, and how long it lasts."""
 
     name: str
-    do: Callable[[City, Random], Undo]
+    do: Do
     shortest_seconds: float = 0.0
     longest_seconds: float = 0.0
     long_runs_only: bool = False
@@ -37,24 +39,23 @@ def _nothing() -> None:
     """The supervisor restarts killed processes."""
 
 
-def _kill_active(city: City, chance: Random) -> Undo:
-    city.active().send(signal.SIGKILL)
-    return _nothing
+def _send(number: int, whom: Callable[[City, Random], Sequence[Kept]]) -> Do:
+    def do(city: City, chance: Random) -> Undo:
+        for kept in whom(city, chance):
+            kept.send(number)
+        return _nothing
+
+    return do
 
 
-def _kill_any_dispatcher(city: City, chance: Random) -> Undo:
-    chance.choice(city.dispatchers).send(signal.SIGKILL)
-    return _nothing
+def _line(*rules: Rule) -> Do:
+    """LINE behaves so until the end."""
 
+    def do(city: City, chance: Random) -> Undo:
+        city.sim.misbehave(*rules, seed=chance.randrange(2**32))
+        return city.sim.behave
 
-def _stop_active(city: City, chance: Random) -> Undo:
-    city.active().send(signal.SIGTERM)
-    return _nothing
-
-
-def _kill_frontdesk(city: City, chance: Random) -> Undo:
-    city.frontdesk.send(signal.SIGKILL)
-    return _nothing
+    return do
 
 
 def _freeze(kept: Kept) -> Undo:
@@ -108,20 +109,15 @@ def _freeze_frontdesk(city: City, chance: Random) -> Undo:
     return _freeze(city.frontdesk)
 
 
-def _kill_primary(city: City, chance: Random) -> Undo:
-    node = city.servers.primary()
-    if node is None:
-        return _nothing
-    node.kill()
-    return node.start
+def _harm_primary(harm: Callable[[Node], None], end: Callable[[Node], None]) -> Do:
+    def do(city: City, chance: Random) -> Undo:
+        node = city.servers.primary()
+        if node is None:
+            return _nothing
+        harm(node)
+        return partial(end, node)
 
-
-def _freeze_primary(city: City, chance: Random) -> Undo:
-    node = city.servers.primary()
-    if node is None:
-        return _nothing
-    node.pause()
-    return node.go_on
+    return do
 
 
 def _step_down(city: City, chance: Random) -> Undo:
@@ -188,46 +184,24 @@ def _fill_spool_disk(city: City, chance: Random) -> Undo:
     return end
 
 
-def _line_stumbles(city: City, chance: Random) -> Undo:
-    city.sim.misbehave(
-        Rule(probability=0.15, outcome=server_error()),
-        Rule(probability=0.15, outcome=server_error(), accept=True),
-        Rule(probability=0.1, outcome=Close()),
-        Rule(probability=0.1, outcome=Close(), accept=True),
-        Rule(probability=0.1, outcome=html_error()),
-        Rule(probability=0.1, outcome=Late(0.3), accept=True),
-        seed=chance.randrange(2**32),
-    )
-    return city.sim.behave
-
-
-def _line_is_busy(city: City, chance: Random) -> Undo:
-    city.sim.misbehave(
-        Rule(probability=0.1, outcome=too_many(retry_after=1)),
-        Rule(probability=0.1, outcome=too_many()),
-        seed=chance.randrange(2**32),
-    )
-    return city.sim.behave
-
-
-def _line_is_down(city: City, chance: Random) -> Undo:
-    city.sim.misbehave(Rule(outcome=server_error()), seed=chance.randrange(2**32))
-    return city.sim.behave
-
-
-def _line_is_late(city: City, chance: Random) -> Undo:
-    """Later than the time-out of 10 s, before or after LINE has carried out the call."""
-    city.sim.misbehave(
-        Rule(probability=0.5, count=1, outcome=Late(11.0), accept=True),
-        Rule(probability=0.5, count=1, outcome=Late(11.0)),
-        seed=chance.randrange(2**32),
-    )
-    return city.sim.behave
-
-
-def _token_is_refused(city: City, chance: Random) -> Undo:
-    city.sim.misbehave(Rule(count=1, outcome=unauthorized()), seed=chance.randrange(2**32))
-    return city.sim.behave
+_stumbles = _line(
+    Rule(probability=0.15, outcome=server_error()),
+    Rule(probability=0.15, outcome=server_error(), accept=True),
+    Rule(probability=0.1, outcome=Close()),
+    Rule(probability=0.1, outcome=Close(), accept=True),
+    Rule(probability=0.1, outcome=html_error()),
+    Rule(probability=0.1, outcome=Late(0.3), accept=True),
+)
+_says_429 = _line(
+    Rule(probability=0.1, outcome=too_many(retry_after=1)),
+    Rule(probability=0.1, outcome=too_many()),
+)
+# Later than the time-out of 10 s, before or after LINE has carried out the call.
+_is_late = _line(
+    Rule(probability=0.5, count=1, outcome=Late(11.0), accept=True),
+    Rule(probability=0.5, count=1, outcome=Late(11.0)),
+)
+_refuses = _line(Rule(count=1, outcome=unauthorized()))
 
 
 def _pause(city: City, chance: Random) -> Undo:
@@ -248,22 +222,6 @@ def _webhooks_are_unruly(city: City, chance: Random) -> Undo:
     seed = chance.randrange(2**32)
     city.sim.unruly(redeliver=0.2, double=0.2, shuffle=0.2, delay=(0.2, 0.5), seed=seed)
     return city.sim.behave
-
-
-def _kill_worker(city: City, chance: Random) -> Undo:
-    chance.choice(city.workers).send(signal.SIGKILL)
-    return _nothing
-
-
-def _kill_all_workers(city: City, chance: Random) -> Undo:
-    for worker in city.workers:
-        worker.send(signal.SIGKILL)
-    return _nothing
-
-
-def _stop_worker(city: City, chance: Random) -> Undo:
-    chance.choice(city.workers).send(signal.SIGTERM)
-    return _nothing
 
 
 def _freeze_worker(city: City, chance: Random) -> Undo:
@@ -296,39 +254,47 @@ def _cut_from_broker(city: City, chance: Random) -> Undo:
     return apply
 
 
+def _any_dispatcher(city: City, chance: Random) -> list[Kept]:
+    return [chance.choice(city.dispatchers)]
+
+
+def _a_worker(city: City, chance: Random) -> list[Kept]:
+    return [chance.choice(city.workers)]
+
+
 OF_WORKERS = (
-    Damage("kill -9 a worker", _kill_worker, of_workers=True),
-    Damage("kill -9 all workers", _kill_all_workers, of_workers=True),
-    Damage("stop a worker", _stop_worker, of_workers=True),
+    Damage("kill -9 a worker", _send(KILLED, _a_worker), of_workers=True),
+    Damage("kill -9 all workers", _send(KILLED, lambda city, _: city.workers), of_workers=True),
+    Damage("stop a worker", _send(STOPPED, _a_worker), of_workers=True),
     Damage("freeze a worker", _freeze_worker, 1.0, 14.0, of_workers=True),
     Damage("kill -9 RabbitMQ", _kill_broker, 0.5, 4.0, of_workers=True),
     Damage("freeze RabbitMQ", _freeze_broker, 1.0, 14.0, of_workers=True),
     Damage("cut lines to RabbitMQ", _cut_from_broker, 1.0, 14.0, of_workers=True),
 )
 DAMAGES = (
-    Damage("kill -9 the dispatcher", _kill_active),
-    Damage("kill -9 either dispatcher", _kill_any_dispatcher),
-    Damage("stop the dispatcher", _stop_active),
-    Damage("kill -9 the front desk", _kill_frontdesk),
+    Damage("kill -9 the dispatcher", _send(KILLED, lambda city, _: [city.active()])),
+    Damage("kill -9 either dispatcher", _send(KILLED, _any_dispatcher)),
+    Damage("stop the dispatcher", _send(STOPPED, lambda city, _: [city.active()])),
+    Damage("kill -9 the front desk", _send(KILLED, lambda city, _: [city.frontdesk])),
     Damage("freeze the dispatcher", _freeze_active, 1.0, 7.0),
     Damage("kill -9 the dispatcher at a point of a call", _die_at_a_point, 1.0, 3.0),
     Damage("freeze dispatchers at points of calls", _freeze_at_a_point, 3.0, 9.0),
     Damage("freeze the front desk", _freeze_frontdesk, 0.5, 3.0),
-    Damage("kill -9 the primary", _kill_primary, 1.0, 5.0),
-    Damage("freeze the primary", _freeze_primary, 1.0, 6.0),
+    Damage("kill -9 the primary", _harm_primary(Node.kill, Node.start), 1.0, 5.0),
+    Damage("freeze the primary", _harm_primary(Node.pause, Node.go_on), 1.0, 6.0),
     Damage("step the primary down", _step_down),
     Damage("kill -9 all servers", _kill_all_servers, 1.0, 4.0),
     Damage("cut the primary off", _cut_primary, 1.0, 6.0),
     Damage("cut all servers off", _cut_all_servers, 1.0, 6.0),
     Damage("writes of unknown outcome", _doubt_writes, 4.0, 8.0),
     Damage("fill the spool's disk", _fill_spool_disk, 1.0, 5.0),
-    Damage("LINE stumbles", _line_stumbles, 2.0, 6.0),
-    Damage("LINE says 429", _line_is_busy, 2.0, 6.0),
-    Damage("LINE is down", _line_is_down, 1.0, 5.0),
+    Damage("LINE stumbles", _stumbles, 2.0, 6.0),
+    Damage("LINE says 429", _says_429, 2.0, 6.0),
+    Damage("LINE is down", _line(Rule(outcome=server_error())), 1.0, 5.0),
     Damage("pause", _pause, 1.0, 6.0),
     Damage("webhooks are unruly", _webhooks_are_unruly, 2.0, 8.0),
-    Damage("LINE answers too late", _line_is_late, 15.0, 25.0, long_runs_only=True),
-    Damage("LINE refuses the token", _token_is_refused, 2.0, 4.0, long_runs_only=True),
+    Damage("LINE answers too late", _is_late, 15.0, 25.0, long_runs_only=True),
+    Damage("LINE refuses the token", _refuses, 2.0, 4.0, long_runs_only=True),
     *OF_WORKERS,
 )
 FORCED = Damage("force the primary down", _force_down)

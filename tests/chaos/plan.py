@@ -1,7 +1,5 @@
 """The schedule of the damages: drawn from the seed alone, so that a run is repeatable."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from random import Random
 

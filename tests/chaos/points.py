@@ -5,8 +5,6 @@ the run and the dispatchers share: the first thread at that point removes it and
 process. A file names a stopped process until it continues.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

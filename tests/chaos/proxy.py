@@ -5,8 +5,6 @@ so. A refused line resets open and new connections. A hanging one accepts connec
 byte on, like a network that drops packets.
 """
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One chaos run: load and damage for a while, then everything whole again, then the verdict."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import threading
@@ -14,14 +12,7 @@ from random import Random
 from typing import Any
 
 from linedesk.runtime.exit_codes import Exit
-from linedesk.store.documents import (
-    BATCHES,
-    CONVERSATIONS,
-    DEADLETTERS,
-    HELD,
-    RECVQ,
-    SCHEDULE,
-)
+from linedesk.store.documents import BATCHES, CONVERSATIONS, DEADLETTERS, HELD, RECVQ, SCHEDULE
 from linedesk.store.records.batches import READY, STATE
 from linedesk.store.records.effects import CALL, WITH_OUTBOX, effects_of
 from linesim.judge.checker import check

@@ -2,8 +2,6 @@
 can be cut.
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess
@@ -16,6 +14,7 @@ from linedesk.setup import children
 from linedesk.setup.private_mongod import find_mongod
 from linedesk.store.client import Client, connect
 from tests.chaos.proxy import Mode, Proxy
+from tests.linedesk.store.lagging import answers
 from tests.rabbitmq import free_ports
 from tests.servers import make_data_folder
 from tests.waiting import eventually
@@ -97,11 +96,11 @@ class Servers:
             node.start()
         first = self.nodes[0].client
         for node in self.nodes:
-            eventually(partial(_ran, node.client, {"ping": 1}), seconds=START_SECONDS)
+            eventually(partial(answers, node.client, {"ping": 1}), seconds=START_SECONDS)
         members = [{"_id": node.place, "host": node.host} for node in self.nodes]
         settings = {"electionTimeoutMillis": 2000, "heartbeatIntervalMillis": 500}
         config = {"_id": "rs0", "members": members, "settings": settings}
-        eventually(lambda: _ran(first, {"replSetInitiate": config}), seconds=START_SECONDS)
+        eventually(lambda: answers(first, {"replSetInitiate": config}), seconds=START_SECONDS)
         self.wait_until_whole()
 
     def stop(self) -> None:
@@ -123,7 +122,7 @@ class Servers:
         """Ask the primary to let another one be elected; nothing where it is alone or away."""
         node = self.primary()
         if node is not None and len(self.nodes) > 1:
-            _ran(node.client, {"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 2})
+            answers(node.client, {"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 2})
 
     def force_down(self) -> None:
         """Have the primary step down, whatever the others have, and another one elected at once:
@@ -133,9 +132,9 @@ class Servers:
         if node is None:
             return
         force = {"secondaryCatchUpPeriodSecs": 0, "force": True}
-        _ran(node.client, {"replSetStepDown": 5, **force})
+        answers(node.client, {"replSetStepDown": 5, **force})
         others = (other for other in self.nodes if other is not node)
-        any(_ran(other.client, {"replSetStepUp": 1}) for other in others)
+        any(answers(other.client, {"replSetStepUp": 1}) for other in others)
 
     def doubt_writes(self, *, probability: float) -> None:
         """The share of writes that are done and reported as unconfirmed by a majority."""
@@ -144,18 +143,18 @@ class Servers:
         data = {"failCommands": commands, "writeConcernError": unsure}
         mode = {"activationProbability": probability}
         for node in self.nodes:
-            _ran(node.client, {"configureFailPoint": "failCommand", "mode": mode, "data": data})
+            answers(node.client, {"configureFailPoint": "failCommand", "mode": mode, "data": data})
 
     def trust_writes(self) -> None:
         for node in self.nodes:
-            _ran(node.client, {"configureFailPoint": "failCommand", "mode": "off"})
+            answers(node.client, {"configureFailPoint": "failCommand", "mode": "off"})
 
     def wait_until_whole(self) -> None:
         """Every node runs, and one of them is primary."""
         eventually(self._is_whole, seconds=START_SECONDS)
 
     def _is_whole(self) -> bool:
-        return all(_ran(node.client, {"ping": 1}) for node in self.nodes) and bool(self.primary())
+        return all(answers(node.client, "ping") for node in self.nodes) and bool(self.primary())
 
 
 def _is_primary(client: Client) -> bool:
@@ -163,11 +162,3 @@ def _is_primary(client: Client) -> bool:
         return bool(client.admin.command("hello").get("isWritablePrimary"))
     except PyMongoError:
         return False
-
-
-def _ran(client: Client, command: dict[str, object]) -> bool:
-    try:
-        client.admin.command(command)
-    except PyMongoError:
-        return False
-    return True

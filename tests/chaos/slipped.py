@@ -6,8 +6,6 @@ it thaws, at the same time as its successor. If LINE has closed its connection m
 has a new one of its own. No other calls may overlap.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass

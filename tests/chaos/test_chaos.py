@@ -1,7 +1,5 @@
 """The chaos suite's short form: about a minute and a half of everything, with fixed seeds."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which overlaps a frozen dispatcher excuses."""
 
-from __future__ import annotations
-
 import pytest
 
 from linesim.judge.conduct import overlaps
@@ -42,8 +40,7 @@ ON_A_NEW_ONE = (*TAKEN_OVER, (106.9, 107.2, NEW), (107.05, 107.3, LATER))
 
 
 @pytest.mark.parametrize(
-    "calls",
-    [(BEFORE, CAUGHT, *SUCCESSORS), (BEFORE, *AT_THE_THAW), (BEFORE, *ON_A_NEW_ONE)],
+    "calls", [(BEFORE, CAUGHT, *SUCCESSORS), (BEFORE, *AT_THE_THAW), (BEFORE, *ON_A_NEW_ONE)]
 )
 def test_one_call_of_a_frozen_process_may_slip_out(
     calls: tuple[tuple[float, float, int | None], ...],

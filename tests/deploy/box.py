@@ -4,17 +4,15 @@ deploy/install.sh runs completely on it. The calls of the pretended programs are
 control their answers; the real programs run in scripts/test-systemd.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.frontdesk.desk import SECRET
+from tests.waiting import Ended, ran
 
 ROOT = Path(__file__).parents[2]
 PRETENDED = Path(__file__).with_name("pretended")
@@ -75,18 +73,13 @@ class Box:
         """Where a path of the box is."""
         return self.root / name
 
-    def install(self, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    def install(self, *options: str, **environ: str) -> Ended:
         """Run deploy/install.sh as root with a strict umask; there is no terminal."""
-        return subprocess.run(
+        return ran(
             [self.checkout / "deploy" / "install.sh", *options],
             env=self.environ() | environ,
             cwd="/",
-            stdin=subprocess.DEVNULL,
             umask=0o077,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
         )
 
     def environ(self) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """A bot whose handler does not return for one text, and answers all others."""
 
-from __future__ import annotations
-
 import threading
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent

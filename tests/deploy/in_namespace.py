@@ -3,8 +3,6 @@
 The nursery (tests/fork_server.py) forks it, so it starts in milliseconds.
 """
 
-from __future__ import annotations
-
 import ctypes
 import runpy
 import sys

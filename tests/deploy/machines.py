@@ -3,8 +3,6 @@
 A machine that goes off loses its link first, so the others see silence and no closed connection.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -20,6 +18,7 @@ import yaml
 from linedesk.setup import children
 from tests.conftest import missing
 from tests.fork_server import nursery
+from tests.waiting import ran
 
 several_machines = pytest.mark.skipif(
     os.environ.get("LINEDESK_MACHINES") != "1", reason="run by scripts/test-machines"
@@ -128,9 +127,7 @@ class Machine:
             process.wait(STOP_SECONDS)
         self._processes.clear()
         # Children of theirs, such as nginx's workers, which keep a removed namespace alive.
-        told = subprocess.run(
-            ["ip", "netns", "pids", self._name], check=False, capture_output=True, text=True
-        )
+        told = ran(["ip", "netns", "pids", self._name])
         for pid in map(int, told.stdout.split()):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

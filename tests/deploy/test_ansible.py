@@ -1,13 +1,10 @@
 """The Ansible role on a box of a folder: the first run installs, the second changes nothing."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tomllib
 from functools import partial
@@ -21,6 +18,7 @@ from tests.conftest import missing
 from tests.deploy.box import PRETENDED, ROOT, Box
 from tests.deploy.machines import mongod_conf, several_machines
 from tests.frontdesk.desk import SECRET
+from tests.waiting import ran
 
 PLAYBOOK = ROOT / "deploy" / "ansible" / "linedesk.yml"
 THREE = ROOT / "deploy" / "ansible" / "three-machines.yml"
@@ -46,7 +44,7 @@ def play(ansible: Path, box: Box, folder: Path, *options: str) -> tuple[dict[str
 
 def played(ansible: Path, folder: Path, *options: str, environ: dict[str, str]) -> str:
     """The output of a run of ansible-playbook."""
-    answer = subprocess.run(
+    answer = ran(
         [ansible, *options],
         env=environ
         | {
@@ -57,11 +55,6 @@ def played(ansible: Path, folder: Path, *options: str, environ: dict[str, str]) 
             "LC_ALL": "C.UTF-8",
         },
         cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
     )
     return answer.stdout + answer.stderr
 

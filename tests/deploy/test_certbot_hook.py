@@ -1,13 +1,12 @@
 """deploy/tls/linedesk-certbot-hook, as certbot runs it, into a folder of the test's own."""
 
-from __future__ import annotations
-
 import os
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import Ended, ran
 
 HOOK = Path(__file__).parents[2] / "deploy" / "tls" / "linedesk-certbot-hook"
 FILES = ("fullchain.pem", "privkey.pem")
@@ -34,15 +33,8 @@ class Machine:
             "LINEDESK_TLS_OWNER": f"{os.getuid()}:{os.getgid()}",
         }
 
-    def run(self, **environ: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [HOOK],
-            env=self._environ | environ,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+    def run(self, **environ: str) -> Ended:
+        return ran([HOOK], env=self._environ | environ)
 
     @property
     def laid(self) -> dict[str, str]:

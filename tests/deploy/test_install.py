@@ -1,7 +1,5 @@
 """deploy/install.sh: its files, that a second run changes nothing, upgrades and roll-backs."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -135,9 +133,7 @@ def test_a_worker_beside_the_dispatcher_is_restarted_with_it(running: Box) -> No
     assert running.path("etc/linedesk/credentials/dispatcher/AMQP_URL").read_text() == ""
 
 
-def test_only_changed_files_of_the_services_cause_a_restart(
-    running: Box,
-) -> None:
+def test_only_changed_files_of_the_services_cause_a_restart(running: Box) -> None:
     for change in (
         lambda: running.path("etc/linedesk/linedesk.toml").write_text("DISPATCHER_THREADS = 4\n"),
         lambda: running.path("opt/linedesk/bot/mybot.py").write_text("bot = 1\n"),

@@ -1,7 +1,5 @@
 """The real mongod starts with deploy/mongod.conf; `linedesk init` gives it a set and users."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -16,12 +14,12 @@ import yaml
 from pymongo.errors import OperationFailure
 
 from linedesk.setup import children
-from linedesk.setup.private_mongod import MongodNotFound, find_mongod, free_port
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import connect
 from linedesk.store.errors import UNAUTHORIZED
-from tests.conftest import missing
+from tests.conftest import need_mongod
 from tests.servers import data_folder
-from tests.waiting import eventually
+from tests.waiting import eventually, ran
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "deploy" / "mongod.conf"
@@ -54,10 +52,7 @@ def key_file(folder: Path) -> Path:
 @pytest.fixture
 def configured() -> Iterator[int]:
     """The port of a mongod that runs with the shipped configuration, not yet a replica set."""
-    try:
-        program = find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+    program = need_mongod()
     port = free_port()
     with data_folder("conf") as folder:
         mongod = children.start([str(program), "--config", str(adapted(folder, port))])
@@ -105,17 +100,13 @@ def test_mongod_starts_with_it_and_init_makes_a_replica_set_and_users(
 
 
 def linedesk_init(uri: str, folder: Path) -> str:
-    answer = subprocess.run(
+    answer = ran(
         [
             *(sys.executable, "-m", "linedesk", "init", "--capped-mb", "8"),
             *("--users", str(folder / "credentials")),
         ],
         cwd=ROOT,
         env=os.environ | {"MONGODB_URI": uri},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert answer.returncode == 0, answer.stderr
     return answer.stdout

@@ -10,26 +10,25 @@ import signal
 import socket
 import ssl
 import subprocess
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pymongo.database import Database
 
-from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
 from tests.conftest import missing
 from tests.frontdesk.authority import Authority, Pair
+from tests.frontdesk.authority import authority as authority
 from tests.frontdesk.desk import DeskProcess
 from tests.frontdesk.load import PATIENCE_SECONDS, Load, post
+from tests.linesim.conftest import bot_server
+from tests.rows import Db
+from tests.servers import one_for_all
 from tests.waiting import eventually
 
 CONFIGURATIONS = Path(__file__).parents[2] / "deploy" / "nginx"
@@ -69,10 +68,7 @@ class Nginx:
             ("127.0.0.1:8000", f"127.0.0.1:{upstream}"),
             ("proxy_read_timeout 10s;", f"proxy_read_timeout {PATIENCE_SECONDS:.0f}s;"),
         ]
-        two = [
-            ("10.0.0.1:8000", f"127.0.0.1:{upstream}"),
-            ("10.0.0.2:8000", f"127.0.0.1:{second}"),
-        ]
+        two = [("10.0.0.1:8000", f"127.0.0.1:{upstream}"), ("10.0.0.2:8000", f"127.0.0.1:{second}")]
         for old, new in (
             *(one if second is None else two),
             ("listen 443 ssl;", f"listen 127.0.0.1:{self.port} ssl;"),
@@ -120,11 +116,6 @@ class Nginx:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
 def pair(authority: Authority) -> Pair:
     return authority.issue(serial=100)
 
@@ -148,21 +139,19 @@ def nginx(
 
 
 @pytest.fixture(scope="module")
-def own_database(client: Client) -> Iterator[Database[Any]]:
-    database = client[f"nginx_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=16 * MEGABYTE)
-    yield database
-    client.drop_database(database.name)
+def own_database(client: Client) -> Iterator[Db]:
+    with one_for_all(client, megabytes=16) as database:
+        yield database
 
 
 @contextmanager
-def started(database: Database[Any], uri: str, listener: socket.socket) -> Iterator[DeskProcess]:
+def started(database: Db, uri: str, listener: socket.socket) -> Iterator[DeskProcess]:
     with DeskProcess(uri=uri, database=database.name, listener=listener) as desk:
         yield desk
 
 
 def test_which_requests_it_passes_on(
-    nginx: Nginx, own_database: Database[Any], mongo_uri: str, listener: socket.socket
+    nginx: Nginx, own_database: Db, mongo_uri: str, listener: socket.socket
 ) -> None:
     with started(own_database, mongo_uri, listener) as desk:
         with closing(nginx.connection(source=STRANGER)) as line:
@@ -185,7 +174,7 @@ def test_which_requests_it_passes_on(
 
 
 def test_neither_4000_half_connections_nor_stalled_bodies_cost_line_a_place(
-    nginx: Nginx, own_database: Database[Any], mongo_uri: str, listener: socket.socket
+    nginx: Nginx, own_database: Db, mongo_uri: str, listener: socket.socket
 ) -> None:
     with started(own_database, mongo_uri, listener), ExitStack() as stack:
         address = ("127.0.0.1", nginx.port)
@@ -211,7 +200,7 @@ def asked(nginx: Nginx, method: str, path: str, body: bytes = b"", **headers: st
 
 
 def test_neither_a_restart_nor_a_kill_of_the_front_desk_fails_a_request(
-    nginx: Nginx, own_database: Database[Any], mongo_uri: str, listener: socket.socket
+    nginx: Nginx, own_database: Db, mongo_uri: str, listener: socket.socket
 ) -> None:
     desk = partial(started, own_database, mongo_uri, listener)
     with Load(nginx.connection, killed=True) as load:
@@ -229,62 +218,26 @@ def test_neither_a_restart_nor_a_kill_of_the_front_desk_fails_a_request(
     assert own_database["recvq"].count_documents({}) == len(ids)
 
 
-class Desk(BaseHTTPRequestHandler):
-    """A front desk that answers as its server says: a status, or none and the connection breaks."""
-
-    server: Desks
-
-    def do_POST(self) -> None:
-        """Read the webhook, and answer it or not."""
-        self.server.bodies.append(self.rfile.read(int(self.headers["content-length"])))
-        if self.server.status is not None:
-            self.send_response(self.server.status)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-    def log_message(self, *words: Any) -> None:
-        """Nothing."""
-
-
-class Desks(ThreadingHTTPServer):
-    """A front desk on its own port; a context manager."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Desk)
-        self.status: int | None = 200
-        self.bodies: list[bytes] = []
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,))
-
-    def __enter__(self) -> Desks:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self._thread.join(10)
-        self.server_close()
-
-
 def test_no_webhook_fails_that_one_of_two_front_desks_takes(
     authority: Authority, pair: Pair, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
-        first, second = stack.enter_context(Desks()), stack.enter_context(Desks())
-        ports = {"upstream": first.server_port, "second": second.server_port}
+        first, second = (stack.enter_context(bot_server()) for _ in range(2))
+        ports = {"upstream": first.port, "second": second.port}
         nginx = stack.enter_context(Nginx(tmp_path, pair, authority.root, **ports))
 
         def posted(name: str) -> tuple[int, int, int]:
             """The status, and how many requests each front desk got for it."""
-            before = len(first.bodies), len(second.bodies)
+            before = len(first.received), len(second.received)
             with closing(nginx.connection()) as line:
                 status = post(line, name)
-            return status, len(first.bodies) - before[0], len(second.bodies) - before[1]
+            return status, len(first.received) - before[0], len(second.received) - before[1]
 
         # All to one, which keeps the order of a conversation.
         assert {posted(f"whole-{number}") for number in range(10)} == {(200, 1, 0)}
         first.status = 503
         assert posted("no store left") == (200, 1, 1)
-        assert first.bodies[-1] == second.bodies[-1]
+        assert first.last.body == second.last.body
         # Left out for ten seconds, and asked nevertheless where the other one fails.
         assert posted("skipped") == (200, 0, 1)
         first.status, second.status = 200, None

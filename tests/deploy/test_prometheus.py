@@ -2,8 +2,6 @@
 Prometheus that scrapes the running processes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -20,7 +18,6 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from pymongo.database import Database
 
 import linesim
 from linedesk.operate.acts import OperatorControl
@@ -34,7 +31,8 @@ from tests.acceptance.conftest import House, Process
 from tests.conftest import missing
 from tests.fork_server import Child, Written, nursery
 from tests.rabbitmq import is_installed, throwaway_rabbitmq
-from tests.waiting import eventually
+from tests.rows import Db
+from tests.waiting import Ended, eventually, ran
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "linedesk-alerts.yml"
@@ -45,12 +43,10 @@ DASHBOARD = DEPLOY / "grafana" / "linedesk.json"
 LATER = re.compile(r"quota|_left_seconds|linedesk_worker|linedesk_broker")
 
 
-def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run(program: str, *arguments: object) -> Ended:
     if shutil.which(program) is None:
         missing(f"{program} is not installed")
-    return subprocess.run(
-        [program, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
-    )
+    return ran([program, *map(str, arguments)])
 
 
 def alerts() -> list[dict[str, Any]]:
@@ -161,7 +157,7 @@ def _is_ready(url: str) -> bool:
 
 
 @pytest.fixture
-def house(tmp_path: Path, mongo_uri: str, database: Database[Any]) -> Iterator[House]:
+def house(tmp_path: Path, mongo_uri: str, database: Db) -> Iterator[House]:
     with linesim.running(rate_limits=False) as sim:
         house = House(tmp_path, mongo_uri, database, sim)
         yield house

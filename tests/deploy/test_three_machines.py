@@ -5,8 +5,6 @@ Each is a network namespace with a mongod of deploy/mongod.conf; two have a fron
 dispatcher. `linedesk init` makes the replica set and its users. LINE is linesim.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil
@@ -30,6 +28,7 @@ from linedesk.store.client import Client, connect
 from linedesk.store.documents import DEADLETTERS, HELD, LEASES, RECVQ
 from tests.conftest import missing
 from tests.deploy.machines import Machine, machines, mongod_conf, several_machines
+from tests.deploy.test_nginx import MAIN
 from tests.servers import data_folder
 from tests.waiting import eventually
 
@@ -49,18 +48,7 @@ SOONER = {"electionTimeoutMillis": 3000, "heartbeatIntervalMillis": 500}
 # For a judgement of nginx's answers, and not of this machine's speed. LINE itself waits for 2 s.
 PATIENCE_SECONDS = 15.0
 LINE_SECONDS = 2.0
-# All that the test needs of nginx.conf. Without `user` the workers would run as nginx's default
-# user.
-NGINX_CONF = """
-daemon off; pid {folder}/pid; worker_processes 2; user root; error_log stderr warn;
-events {{ worker_connections 1024; }}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-  include {folder}/linedesk.conf;
-}}
-"""
+ROOM = "events { worker_connections 1024; }"
 
 
 class Site:
@@ -206,7 +194,7 @@ class Site:
             assert old in text
             text = text.replace(old, new)
         (folder / "linedesk.conf").write_text(text)
-        (folder / "nginx.conf").write_text(NGINX_CONF.format(folder=folder))
+        (folder / "nginx.conf").write_text(MAIN.format(folder=folder, room=ROOM))
         nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
         assert nginx is not None
         self.balancer.run(

@@ -1,7 +1,5 @@
 """The systemd units agree with the code; scripts/test-systemd tries them on a booted machine."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from datetime import UTC, datetime
 from fnmatch import fnmatch

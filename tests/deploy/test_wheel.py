@@ -3,8 +3,6 @@
 No index is needed: the wheels of all dependencies are made from what is installed here.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -20,6 +18,7 @@ import requests
 
 from linedesk.setup.private_mongod import free_port
 from tests.docs.test_readme import PACKAGES, ROOT, block
+from tests.waiting import ran
 
 SHARES = ("build", "run", "demo")
 OF_LINESIM = ("LICENSE", "README.md", "linesim.pth", "pyproject.toml")
@@ -94,15 +93,7 @@ class Home:
         return found[1] if found else ""
 
     def _run(self, command: str, folder: Path, environ: dict[str, str]) -> str:
-        done = subprocess.run(
-            ["bash", "-e", "-c", command],
-            cwd=folder,
-            env=environ,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=100,
-            check=False,
-        )
+        done = ran(["bash", "-e", "-c", command], cwd=folder, env=environ, encoding="utf-8")
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

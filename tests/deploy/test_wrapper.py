@@ -1,15 +1,13 @@
 """deploy/linedesk, the command for people: which rights it takes for which command."""
 
-from __future__ import annotations
-
 import os
-import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from linedesk.settings.settings import Settings, load_settings
+from tests.waiting import Ended, ran
 
 ROOT = Path(__file__).parents[2]
 WITH_METRICS = {"frontdesk": 9101, "dispatcher": 9102, "worker": 9104}
@@ -30,14 +28,10 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def call(root: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def call(root: Path, *arguments: str, **environ: str) -> Ended:
+    return ran(
         [ROOT / "deploy" / "linedesk", *arguments],
         env={"PATH": os.environ["PATH"], "LINEDESK_ROOT": str(root)} | environ,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
     )
 
 
@@ -62,10 +56,7 @@ def test_a_command_gets_the_rights_that_it_needs_and_the_settings(
 
 @pytest.mark.parametrize(
     ("command", "asked"),
-    [
-        ("init --users", "init"),
-        ("init --capped-mb 2048", "init --capped-mb 2048"),
-    ],
+    [("init --users", "init"), ("init --capped-mb 2048", "init --capped-mb 2048")],
 )
 def test_init_sees_to_the_users_of_the_box(command: str, asked: str, installed: Path) -> None:
     answer = call(installed, *command.split())

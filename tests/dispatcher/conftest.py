@@ -1,7 +1,5 @@
 """A pool with everything around it in memory, and a whole dispatcher on the real MongoDB."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import threading
@@ -12,7 +10,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Change
 from dispatcher.commit.progress import Progress
@@ -39,7 +36,8 @@ from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document
 from linedesk.store.insert import insert_documents
 from tests.dispatcher.fakes import Decide
 from tests.dispatcher.leader_terms import Process
-from tests.linedesk.store.lagging import LaggingSet, lagging_set
+from tests.linedesk.store.conftest import lagging as lagging
+from tests.rows import Db
 from tests.servers import throwaway_mongod
 from tests.waiting import eventually
 
@@ -75,12 +73,7 @@ class DeskOfPool:
     """A pool under test."""
 
     def __init__(
-        self,
-        decide: Decide,
-        *,
-        threads: int,
-        bound: int,
-        suspects: CrashSuspects | None = None,
+        self, decide: Decide, *, threads: int, bound: int, suspects: CrashSuspects | None = None
     ) -> None:
         self.tracker = ProgressTracker()
         self.laters: list[tuple[float, Callable[[], None]]] = []
@@ -208,6 +201,10 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 Dispatch = Callable[..., Running]
+MakePool = Callable[..., DeskOfPool]
+Store = Callable[..., None]
+Told = Callable[[str], list[str]]
+FEEDS = ("changestream", "oplog")
 
 
 @pytest.fixture
@@ -251,7 +248,7 @@ def dispatch(
     running: list[Running] = []
 
     def start(
-        database: Database[Document],
+        database: Db,
         worker: BotWorker,
         *,
         uri: str = mongo_uri,
@@ -299,9 +296,7 @@ def begin(nothing_left: None) -> Iterator[Begin]:
     """Starts a process on a database; all of them end with the test."""
     made: list[Process] = []
 
-    def start(
-        database: Database[Document], decide: Callable[[Job], JobResult], **kw: Any
-    ) -> Process:
+    def start(database: Db, decide: Callable[[Job], JobResult], **kw: Any) -> Process:
         made.append(Process(database, decide, **kw))
         return made[-1]
 
@@ -313,7 +308,7 @@ def begin(nothing_left: None) -> Iterator[Begin]:
 
 
 @pytest.fixture
-def database(client: Client) -> Iterator[Database[Document]]:
+def database(client: Client) -> Iterator[Db]:
     """Of the collections of `linedesk init` only those a dispatcher needs, which is faster."""
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     database.create_collection(RECVQ, capped=True, size=MEGABYTE, check_exists=False)
@@ -331,26 +326,20 @@ def database(client: Client) -> Iterator[Database[Document]]:
 def store() -> Callable[..., None]:
     """Inserts documents as the front desk does."""
 
-    def insert(database: Database[Document], *documents: Document) -> None:
+    def insert(database: Db, *documents: Document) -> None:
         insert_documents(database[RECVQ], documents, timeout_seconds=20)
 
     return insert
 
 
 @pytest.fixture
-def saved_up_to() -> Callable[[Database[Document], Any], None]:
+def saved_up_to() -> Callable[[Db, Any], None]:
     """Waits until progress shows that all documents up to one are finished."""
 
-    def wait(database: Database[Document], id_: Any) -> None:
+    def wait(database: Db, id_: Any) -> None:
         eventually(lambda: (database[PROGRESS].find_one() or {}).get("after") == id_)
 
     return wait
-
-
-@pytest.fixture(scope="session")
-def lagging(mongod: EmbeddedMongod, request: pytest.FixtureRequest) -> LaggingSet:
-    """Three nodes of which the secondaries can be made to lag."""
-    return lagging_set(request.config)
 
 
 @pytest.fixture

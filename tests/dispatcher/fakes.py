@@ -1,7 +1,5 @@
 """A worker that notes its calls."""
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Failpoints of a mongod that was started with enableTestCommands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

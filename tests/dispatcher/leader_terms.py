@@ -1,12 +1,8 @@
 """One epoch of a dispatcher without its feed, whose groups a test commits; killable."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable
-
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer
 from dispatcher.commit.progress import Progress, Start
@@ -18,6 +14,7 @@ from dispatcher.pool.saver import Saver
 from linedesk.store.control import NO_PAUSES, Pauses
 from linedesk.store.documents import HELD, Document
 from tests.dispatcher.fakes import WAITS
+from tests.rows import Db
 from tests.waiting import eventually
 
 
@@ -57,7 +54,7 @@ class Process:
 
     def __init__(
         self,
-        database: Database[Document],
+        database: Db,
         decide: Callable[[Job], JobResult],
         *,
         epoch: int = 1,
@@ -120,9 +117,7 @@ class Process:
         self.pool.stop()
 
 
-def took_over(
-    database: Database[Document], *, epoch: int = 1, feed: str = "memory"
-) -> tuple[Progress, Start]:
+def took_over(database: Db, *, epoch: int = 1, feed: str = "memory") -> tuple[Progress, Start]:
     """The progress of a process that took over and has no pool, and what it found."""
     committer = Committer(database)
     progress = Progress(committer, feed=feed, epoch=epoch)

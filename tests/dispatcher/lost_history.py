@@ -1,12 +1,8 @@
 """Writers that insert while recvq changes, and the inserts that MongoDB confirmed to them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from pymongo.database import Database
 
 from dispatcher.feed.rescan import Rescan
 from linedesk.store.collections import check_recvq
@@ -14,6 +10,7 @@ from linedesk.store.documents import PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import StoreUnavailable, WrongCollection
 from linedesk.store.insert import insert_documents
 from tests.dispatcher.fakes import RecordingWorker, document
+from tests.rows import Db
 from tests.waiting import eventually
 
 PAUSE_SECONDS = 0.003
@@ -25,7 +22,7 @@ class Writer:
     It waits while recvq is wrong if it is `careful`, and repeats unconfirmed inserts.
     """
 
-    def __init__(self, database: Database[Document], name: str, *, careful: bool) -> None:
+    def __init__(self, database: Db, name: str, *, careful: bool) -> None:
         self.stored: list[str] = []
         self._database = database
         self._name = name
@@ -57,9 +54,7 @@ class Writer:
 
 
 @contextmanager
-def writing(
-    database: Database[Document], *, count: int = 2, careful: bool = True
-) -> Iterator[list[Writer]]:
+def writing(database: Db, *, count: int = 2, careful: bool = True) -> Iterator[list[Writer]]:
     """Run some writers; then `stored` of each has the inserts that were confirmed."""
     writers = [Writer(database, f"w{n}", careful=careful) for n in range(count)]
     for writer in writers:
@@ -105,7 +100,7 @@ def wait_until_handled_once(
         assert len(came) <= len(writer.stored) + 1
 
 
-def roll_over(database: Database[Document], *, positions: int = 0) -> None:
+def roll_over(database: Db, *, positions: int = 0) -> None:
     """Write elsewhere until the oplog no longer reaches back to now.
 
     A feed that must keep its place saves so many positions between two writes.
@@ -124,6 +119,6 @@ def roll_over(database: Database[Document], *, positions: int = 0) -> None:
     eventually(gone, seconds=30)
 
 
-def has_position(database: Database[Document]) -> bool:
+def has_position(database: Db) -> bool:
     """Whether a token is saved, which a feed could lose."""
     return bool((database[PROGRESS].find_one() or {}).get("token"))

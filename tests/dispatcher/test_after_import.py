@@ -1,21 +1,17 @@
 """How a dispatcher handles the progress and the lease that an import leaves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
-from pymongo.database import Database
-
 from linedesk.backup.restore import LeaseHold
-from linedesk.store.documents import Document
 from tests.dispatcher.conftest import Dispatch
 from tests.dispatcher.fakes import RecordingWorker
+from tests.rows import Db
 from tests.waiting import eventually
 
 
 def test_a_dispatcher_that_starts_during_an_import_waits_for_its_end(
-    database: Database[Document], dispatch: Dispatch, told: Callable[[str], list[str]]
+    database: Db, dispatch: Dispatch, told: Callable[[str], list[str]]
 ) -> None:
     hold = LeaseHold(database, owner="elsewhere/1/1")
     hold.take(above=1_000, take_over=False)

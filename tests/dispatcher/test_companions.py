@@ -1,24 +1,17 @@
 """A whole dispatcher with the thread that fires timers."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import UTC, datetime
 
-from pymongo.database import Database
-
 from dispatcher.timers import Timers
-from linedesk.store.documents import Document
 from linedesk.store.timers import timer_id
-from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.conftest import Dispatch, Store
 from tests.dispatcher.fakes import RecordingWorker, document
+from tests.rows import Db
 from tests.waiting import eventually
-
-Store = Callable[..., None]
 
 
 def test_a_timer_that_is_due_is_decided_in_the_order_of_its_conversation(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     row = {"channel": "main", "key": "U1", "name": "tea", "n": 1, "every": None, "data": {}}
     worker = RecordingWorker()

@@ -1,14 +1,11 @@
 """A whole dispatcher obeys the orders in `control`, across restarts and outages of it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.control import ControlReader
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
@@ -16,15 +13,14 @@ from linedesk.operate.acts import OperatorControl
 from linedesk.store.control import NOTHING_STUCK, Scope
 from linedesk.store.documents import CONTROL, DEADLETTERS, HELD, Document, name_of
 from linedesk.store.records.letters import Cause
-from tests.dispatcher.conftest import DeskOfPool, Dispatch
+from tests.dispatcher.conftest import DeskOfPool, Dispatch, Store, Told
 from tests.dispatcher.fakes import RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
 from tests.listener import Listener
+from tests.rows import Db
 from tests.waiting import eventually
 
-Store = Callable[..., None]
 SavedUpTo = Callable[..., None]
-Told = Callable[[str], list[str]]
 
 DROPPED = Cause("dropped", {"by": "hanako"})
 
@@ -41,7 +37,7 @@ def _quickly(short_limits: dict[str, Any]) -> None:
 class Burying:
     """A `decide` whose handler hangs at the given name; a condemned event becomes a letter."""
 
-    def __init__(self, database: Database[Document], hanging: str) -> None:
+    def __init__(self, database: Db, hanging: str) -> None:
         self._letters = database[DEADLETTERS]
         self._hanging = hanging
         self._gate = threading.Event()
@@ -64,11 +60,7 @@ class Burying:
 
 
 def test_a_pause_holds_across_restarts_and_stops_no_other_key(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    saved_up_to: SavedUpTo,
-    told: Told,
+    database: Db, dispatch: Dispatch, store: Store, saved_up_to: SavedUpTo, told: Told
 ) -> None:
     control, worker = OperatorControl(database), RecordingWorker()
     service = Listener()
@@ -98,10 +90,7 @@ def test_a_pause_holds_across_restarts_and_stops_no_other_key(
 
 
 def test_while_control_cannot_be_read_the_last_orders_apply(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    told: Told,
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     control, worker = OperatorControl(database), RecordingWorker()
     control.pause(Scope("main", "U0"), by="taro")
@@ -120,7 +109,7 @@ def test_while_control_cannot_be_read_the_last_orders_apply(
 
 
 def test_a_released_event_is_given_up_and_the_next_continues(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     control, bury = OperatorControl(database), Burying(database, "e0")
     worker = RecordingWorker(bury)
@@ -139,7 +128,7 @@ def test_a_released_event_is_given_up_and_the_next_continues(
 
 
 def test_a_release_left_by_one_process_is_carried_out_by_the_next(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     control = OperatorControl(database)
     control.pause(Scope(), by="taro")
@@ -175,7 +164,7 @@ class Giving:
         return JobResult.RECORDED
 
 
-def wait_until_after(database: Database[Document]) -> None:
+def wait_until_after(database: Db) -> None:
     """Until what is stored comes after the drop: times are stored in whole milliseconds."""
     row = database[CONTROL].find_one({"act": "drop"})
     assert row is not None
@@ -184,7 +173,7 @@ def wait_until_after(database: Database[Document]) -> None:
 
 @pytest.mark.parametrize("scope", ["all", "main", "main/U0"])
 def test_a_resume_that_drops_gives_up_what_was_stored_before_it_and_runs_what_comes_after(
-    database: Database[Document], dispatch: Dispatch, store: Store, scope: str
+    database: Db, dispatch: Dispatch, store: Store, scope: str
 ) -> None:
     control, orders = OperatorControl(database), Scope.parse(scope)
     giving = Giving()
@@ -202,7 +191,7 @@ def test_a_resume_that_drops_gives_up_what_was_stored_before_it_and_runs_what_co
 
 
 def test_a_drop_is_known_to_a_new_process_before_its_first_event(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     control = OperatorControl(database)
     control.pause(Scope(), by="taro")
@@ -222,7 +211,7 @@ def test_a_drop_is_known_to_a_new_process_before_its_first_event(
 
 
 def test_a_new_pause_stops_a_drop_until_its_own_end(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     control, giving, scope = OperatorControl(database), Giving(), Scope("main", "U0")
     control.pause(scope, by="taro")
@@ -242,9 +231,6 @@ def test_a_new_pause_stops_a_drop_until_its_own_end(
     running.end()
 
 
-# By hand, look by look.
-
-
 class OfLease:
     """A lease that is fresh or not."""
 
@@ -257,7 +243,7 @@ class OfLease:
 
 @pytest.fixture
 def by_hand(
-    database: Database[Document], pool_of: Callable[..., DeskOfPool]
+    database: Db, pool_of: Callable[..., DeskOfPool]
 ) -> tuple[OperatorControl, RecordingWorker, OfLease, ControlReader]:
     worker, lease, control = RecordingWorker(), OfLease(), OperatorControl(database)
     ordered = pool_of(worker.decide).pool
@@ -267,9 +253,7 @@ def by_hand(
 ByHand = tuple[OperatorControl, RecordingWorker, OfLease, ControlReader]
 
 
-def test_a_send_is_asked_for_until_it_is_given_up(
-    by_hand: ByHand, database: Database[Document]
-) -> None:
+def test_a_send_is_asked_for_until_it_is_given_up(by_hand: ByHand, database: Db) -> None:
     control, worker, _, obedience = by_hand
     release = control.release("main", "U0", {"effectId": "e0/0"}, by="taro")
     worker.gives_up_sends = True

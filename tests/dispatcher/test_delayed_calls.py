@@ -1,7 +1,5 @@
 """Delayed calls are made in order of time, never before it, and none after their stop."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from functools import partial

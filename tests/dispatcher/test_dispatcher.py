@@ -1,7 +1,5 @@
 """A whole dispatcher on the real server: starts, endings, restarts, and outages of the server."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections import defaultdict
@@ -10,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.commit.progress import Progress, Start
 from dispatcher.conversations.mailbox import Job, JobResult, Wait
@@ -18,23 +15,19 @@ from dispatcher.process import ExitReason
 from linedesk.store.collections import DISPATCHER
 from linedesk.store.documents import LEASES, PROGRESS, Document, name_of
 from linedesk.store.errors import AccessRefused, SetupError, StoreUnavailable
-from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.conftest import FEEDS, Dispatch, Store, Told
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import took_over
+from tests.rows import Db
 from tests.waiting import eventually
 
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
 
-FEEDS = ("changestream", "oplog")
-
-
-def progress(database: Database[Document]) -> dict[str, Any]:
+def progress(database: Db) -> dict[str, Any]:
     """The saved progress; before there is one, all of it is None."""
     return defaultdict(lambda: None, database[PROGRESS].find_one() or {})
 
 
-def lease_of(database: Database[Document]) -> dict[str, Any]:
+def lease_of(database: Db) -> dict[str, Any]:
     return database[LEASES].find_one({"_id": DISPATCHER}) or {}
 
 
@@ -43,11 +36,8 @@ def parking(*names: str) -> Callable[[Job], JobResult]:
     return lambda job: WAITS if name_of(job.document) in names else JobResult.DONE
 
 
-# Handling.
-
-
 def test_the_number_of_documents_in_hand_is_bounded(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     held = Holder("e0")
     worker = RecordingWorker(held)
@@ -65,7 +55,7 @@ def test_the_number_of_documents_in_hand_is_bounded(
 
 
 def test_the_bytes_of_documents_in_hand_are_bounded(
-    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
+    database: Db, dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dispatcher.pool.mailboxes.MOST_BYTES", 20_000)
     first, second = Holder("e0"), Holder("e1")
@@ -86,11 +76,8 @@ def test_the_bytes_of_documents_in_hand_are_bounded(
     running.end()
 
 
-# Endings.
-
-
 def test_a_signal_lets_what_runs_end_and_saves_it(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     held = Holder("e0")
     worker = RecordingWorker(held)
@@ -108,7 +95,7 @@ def test_a_signal_lets_what_runs_end_and_saves_it(
 
 
 def test_a_job_that_does_not_end_is_named_and_handled_again(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     held = Holder("stuck")
     running = dispatch(database, RecordingWorker(held), drain_seconds=0.1)
@@ -129,7 +116,7 @@ def test_a_job_that_does_not_end_is_named_and_handled_again(
 
 
 def test_a_dispatcher_that_mongodb_refuses_ends_and_blames_no_event(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     def act(job: Job) -> JobResult | Wait:
         raise AccessRefused(13)
@@ -144,7 +131,7 @@ def test_a_dispatcher_that_mongodb_refuses_ends_and_blames_no_event(
 
 
 def test_one_that_is_refused_before_it_begins_gives_the_lease_back(
-    database: Database[Document], dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch
+    database: Db, dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits before it ends: another one with a better password need not."""
 
@@ -158,7 +145,7 @@ def test_one_that_is_refused_before_it_begins_gives_the_lease_back(
 
 
 def test_what_the_work_left_is_written_before_the_lease_goes(
-    database: Database[Document], dispatch: Dispatch, told: Told
+    database: Db, dispatch: Dispatch, told: Told
 ) -> None:
     owners: list[Any] = []
 
@@ -174,7 +161,7 @@ def test_what_the_work_left_is_written_before_the_lease_goes(
 
 
 def test_events_that_ran_when_the_lease_was_taken_are_no_suspects(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     store(database, document("slow"))
     ends = threading.Event()
@@ -199,7 +186,7 @@ def test_events_that_ran_when_the_lease_was_taken_are_no_suspects(
 
 
 def test_a_lease_lost_while_it_takes_over_is_a_replacement(
-    database: Database[Document], dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch
+    database: Db, dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The outboxes cannot be loaded just then, so it is trying again and again."""
     worker = RecordingWorker()
@@ -214,21 +201,16 @@ def test_a_lease_lost_while_it_takes_over_is_a_replacement(
     assert running.end(None) is ExitReason.REPLACED
 
 
-def test_a_database_that_was_never_set_up_is_named(
-    database: Database[Document], dispatch: Dispatch
-) -> None:
+def test_a_database_that_was_never_set_up_is_named(database: Db, dispatch: Dispatch) -> None:
     database.drop_collection(LEASES)
     running = dispatch(database, RecordingWorker())
     with pytest.raises(SetupError, match="linedesk init"):
         running.end(None)
 
 
-# One after the other.
-
-
 @pytest.mark.parametrize("feed", FEEDS)
 def test_a_restart_continues_exactly_after_what_was_finished(
-    database: Database[Document], dispatch: Dispatch, store: Store, feed: str
+    database: Db, dispatch: Dispatch, store: Store, feed: str
 ) -> None:
     """Stopped during a stream, with some unfinished documents and many finished beyond them."""
     everything: list[str] = []

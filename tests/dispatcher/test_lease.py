@@ -1,7 +1,5 @@
 """The lease: one holder at a time, a dead one replaced at once, and epochs that only rise."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -12,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher import lease as lease_module
 from dispatcher.lease import BOOT_ID_FILE, LEASE_SECONDS, Lease, boot_id, is_dead, owner_name
@@ -21,15 +18,15 @@ from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.documents import Document
 from linedesk.store.errors import Replaced, StoreUnavailable
+from tests.rows import Db
 from tests.waiting import eventually
 
 MakeLease = Callable[..., Lease]
 
 
 @pytest.fixture
-def lease(database: Database[Document], nothing_left: None) -> Iterator[MakeLease]:
+def lease(database: Db, nothing_left: None) -> Iterator[MakeLease]:
     """A lease for an owner on another machine, so that only time can show its death."""
     made: list[Lease] = []
 
@@ -42,21 +39,19 @@ def lease(database: Database[Document], nothing_left: None) -> Iterator[MakeLeas
         one.release()
 
 
-def row(database: Database[Document]) -> dict[str, Any]:
+def row(database: Db) -> dict[str, Any]:
     found = database["leases"].find_one({"_id": "dispatcher"})
     assert found is not None
     return found
 
 
-def expire(database: Database[Document]) -> None:
+def expire(database: Db) -> None:
     """The server's time passes the end of the lease."""
     past = [{"$set": {"until": {"$subtract": ["$$NOW", 1]}}}]
     database["leases"].update_one({"_id": "dispatcher"}, past)
 
 
-def test_the_holder_learns_that_it_was_replaced(
-    lease: MakeLease, database: Database[Document]
-) -> None:
+def test_the_holder_learns_that_it_was_replaced(lease: MakeLease, database: Db) -> None:
     first, second = lease("a"), lease("b")
     assert first.try_acquire()
     expire(database)
@@ -68,7 +63,7 @@ def test_the_holder_learns_that_it_was_replaced(
 
 
 def test_a_late_renewal_succeeds_while_no_process_took_the_lease(
-    lease: MakeLease, database: Database[Document]
+    lease: MakeLease, database: Db
 ) -> None:
     one = lease("a")
     assert one.try_acquire()
@@ -93,7 +88,7 @@ def test_freshness_is_measured_by_the_time_since_boot(
 
 
 def test_a_renewal_counts_from_when_it_was_asked_for(
-    lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+    lease: MakeLease, database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer may take long: the server's three seconds began before it came."""
     one = lease("a")
@@ -121,9 +116,7 @@ def test_a_holder_without_a_server_goes_stale_and_then_on(
         one.release()
 
 
-def test_of_sixteen_at_once_one_gets_it_and_epochs_rise(
-    lease: MakeLease, database: Database[Document]
-) -> None:
+def test_of_sixteen_at_once_one_gets_it_and_epochs_rise(lease: MakeLease, database: Db) -> None:
     leases = [lease(f"owner{number}") for number in range(16)]
     epochs: list[int] = []
     with ThreadPoolExecutor(16) as threads:
@@ -143,7 +136,7 @@ def test_of_sixteen_at_once_one_gets_it_and_epochs_rise(
 
 
 def test_an_epoch_drawn_before_a_whole_term_takes_nothing(
-    lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+    lease: MakeLease, database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It freezes between its draw and its claim while another one comes and goes."""
     late, quick = lease("late"), lease("quick")
@@ -162,15 +155,10 @@ def test_an_epoch_drawn_before_a_whole_term_takes_nothing(
     assert late.epoch > quick.epoch
 
 
-def test_a_dead_owner_on_this_machine_is_replaced_at_once(
-    lease: MakeLease, database: Database[Document]
-) -> None:
+def test_a_dead_owner_on_this_machine_is_replaced_at_once(lease: MakeLease, database: Db) -> None:
     program = "from dispatcher.lease import owner_name; print(owner_name(), flush=True); input()"
     process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     with process:
         assert process.stdout is not None
@@ -203,7 +191,7 @@ def owner_elsewhere(monkeypatch: pytest.MonkeyPatch, of_boot: str) -> str:
 
 
 def test_a_machine_cloned_from_the_same_image_is_not_taken_for_this_one(
-    lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+    lease: MakeLease, database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same machine id, and the same pid namespace: that of init is the same on each machine."""
     holder = Lease(database, owner=owner_elsewhere(monkeypatch, "0" * 32))
@@ -246,7 +234,7 @@ def test_a_process_that_proc_hides_is_not_dead(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_row_that_was_renewed_since_it_was_read_is_not_taken(
-    lease: MakeLease, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+    lease: MakeLease, database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was assumed of its owner: an owner that renews is alive."""
     holder, successor = lease("a"), lease("b")

@@ -4,15 +4,12 @@ On each of them every insert that was confirmed is decided, once and in order. T
 with numbers, and no failure causes a hot loop.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.feed.rescan import Rescan
 from dispatcher.lease import Lease
@@ -20,17 +17,13 @@ from dispatcher.pool.pool import Pool
 from dispatcher.process import ExitReason
 from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE, check_recvq
-from linedesk.store.documents import LEASES, PROGRESS, RECVQ, Document
+from linedesk.store.documents import LEASES, PROGRESS, RECVQ
 from linedesk.store.errors import Replaced, StoreUnavailable
-from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.conftest import FEEDS, Dispatch, Store, Told
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
+from tests.rows import Db
 from tests.waiting import eventually
-
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
-
-FEEDS = ("changestream", "oplog")
 
 
 @pytest.fixture(autouse=True)
@@ -39,22 +32,19 @@ def _soon_saved(short_limits: dict[str, Any]) -> None:
     short_limits["quiet_seconds"] = 0.05
 
 
-# A recvq that is taken away.
-
-
-def drop(database: Database[Document]) -> None:
+def drop(database: Db) -> None:
     database.drop_collection(RECVQ)
 
 
-def rename(database: Database[Document]) -> None:
+def rename(database: Db) -> None:
     database[RECVQ].rename("elsewhere")
 
 
-def convert(database: Database[Document]) -> None:
+def convert(database: Db) -> None:
     database.command("convertToCapped", RECVQ, size=2 * MEGABYTE)
 
 
-def drop_database(database: Database[Document]) -> None:
+def drop_database(database: Db) -> None:
     database.client.drop_database(database.name)
 
 
@@ -73,11 +63,11 @@ def drop_database(database: Database[Document]) -> None:
     ids=["changestream, careful writers", "oplog, careless writers"],
 )
 def test_a_recvq_that_is_taken_away_ends_it_and_after_init_nothing_is_lost(
-    database: Database[Document],
+    database: Db,
     dispatch: Dispatch,
     told: Told,
     feed: str,
-    take_away: Callable[[Database[Document]], None],
+    take_away: Callable[[Db], None],
     how: str,
     careful: bool,
 ) -> None:
@@ -107,7 +97,7 @@ def test_a_recvq_that_is_taken_away_ends_it_and_after_init_nothing_is_lost(
 @pytest.mark.parametrize("feed", FEEDS)
 @pytest.mark.parametrize("end", ["finished", "stopped"])
 def test_unfinished_documents_at_a_drop_are_handled_before_it_ends(
-    database: Database[Document],
+    database: Db,
     dispatch: Dispatch,
     store: Store,
     told: Told,
@@ -167,7 +157,7 @@ def test_unfinished_documents_at_a_drop_are_handled_before_it_ends(
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_a_recvq_dropped_during_a_downtime_is_read_to_its_end(
-    database: Database[Document], dispatch: Dispatch, store: Store, feed: str
+    database: Db, dispatch: Dispatch, store: Store, feed: str
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
     worker = RecordingWorker()
@@ -191,11 +181,7 @@ def test_a_recvq_dropped_during_a_downtime_is_read_to_its_end(
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_a_recvq_that_is_wrong_without_a_word_of_the_feed_ends_it(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-    feed: str,
+    database: Db, dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch, feed: str
 ) -> None:
     """It came back uncapped between the check and the scan, so that no feed shows the drop."""
     create_collections(database, capped_bytes=MEGABYTE)
@@ -221,7 +207,7 @@ def test_a_recvq_that_is_wrong_without_a_word_of_the_feed_ends_it(
 
 
 def test_only_a_fresh_lease_puts_its_row_back(
-    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+    database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frozen dispatcher that comes back after a drop must not make itself the holder."""
     lease = Lease(database, owner="elsewhere/1/0")
@@ -243,7 +229,7 @@ def test_only_a_fresh_lease_puts_its_row_back(
 
 @pytest.mark.parametrize("gone", [["dispatcher"], ["epochs"], ["dispatcher", "epochs"]])
 def test_a_standby_waits_while_the_rows_of_the_lease_are_gone(
-    database: Database[Document], gone: list[str]
+    database: Db, gone: list[str]
 ) -> None:
     """A supervisor does not restart a process that ends with a mistake in its set-up."""
     held = {"owner": "elsewhere/1/0", "epoch": 7, "until": datetime.now(UTC) + timedelta(hours=1)}
@@ -261,7 +247,7 @@ def test_a_standby_waits_while_the_rows_of_the_lease_are_gone(
 
 
 def test_a_document_that_nothing_can_be_made_of_is_passed_over(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     """As typed by hand in a shell: its `_id` or its key cannot be used for a look-up."""
     worker = RecordingWorker()

@@ -4,15 +4,12 @@ On each of these roads every insert that was confirmed is decided, once and in o
 causes a hot loop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 from pymongo.errors import WriteError
 
 from dispatcher.commit.committer import Change, Committer
@@ -27,21 +24,13 @@ from linedesk.store.collections import MEGABYTE
 from linedesk.store.control import NO_PAUSES, Control
 from linedesk.store.documents import HELD, RECVQ, Document
 from linedesk.store.errors import StoreUnavailable
-from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.conftest import FEEDS, Dispatch, Store, Told
 from tests.dispatcher.fakes import RecordingWorker, document
-from tests.dispatcher.lost_history import (
-    has_position,
-    some,
-    wait_until_handled_once,
-    writing,
-)
+from tests.dispatcher.lost_history import has_position, some, wait_until_handled_once, writing
 from tests.linedesk.store.lagging import LaggingSet
+from tests.rows import Db
 from tests.waiting import eventually
 
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
-
-FEEDS = ("changestream", "oplog")
 LONG_FEEDS = ("changestream", pytest.param("oplog", marks=pytest.mark.long))
 
 
@@ -52,7 +41,7 @@ def _soon_saved(short_limits: dict[str, Any]) -> None:
 
 # A feed that waits for an answer no longer than a second.
 @pytest.fixture
-def wide(database: Database[Document]) -> Database[Document]:
+def wide(database: Db) -> Db:
     """With a recvq that takes the largest documents."""
     database.drop_collection(RECVQ)
     create_collections(database, capped_bytes=64 * MEGABYTE)
@@ -130,11 +119,7 @@ def fits(write: Callable[[], object]) -> bool:
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_an_event_above_16_mb_is_passed_by_one_scan(
-    wide: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    told: Told,
-    feed: str,
+    wide: Db, dispatch: Dispatch, store: Store, told: Told, feed: str
 ) -> None:
     worker = RecordingWorker()
     running = dispatch(wide, worker, feed=feed)
@@ -154,11 +139,7 @@ def test_an_event_above_16_mb_is_passed_by_one_scan(
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_huge_changes_next_to_recvq_do_not_reach_the_feed(
-    wide: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    told: Told,
-    feed: str,
+    wide: Db, dispatch: Dispatch, store: Store, told: Told, feed: str
 ) -> None:
     store(wide, document("e0"))
     worker = RecordingWorker()

@@ -1,7 +1,5 @@
 """A dispatcher's row in `status` and its rows of `history`, on the real MongoDB."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -9,20 +7,18 @@ from typing import Any
 
 import pytest
 from pymongo.collection import Collection
-from pymongo.database import Database
 
 from dispatcher.pool.saver import Saver
 from linedesk.operate.acts import OperatorControl
 from linedesk.runtime.status_row import WRITE_SECONDS
 from linedesk.store.control import Scope
 from linedesk.store.documents import CALLS, CONVERSATIONS, HISTORY, JOBS, STATUS, Document
-from tests.dispatcher.conftest import Dispatch, Running
+from tests.dispatcher.conftest import Dispatch, Running, Store
 from tests.dispatcher.fakes import Holder, RecordingWorker, document, numbered
 from tests.dispatcher.faults import failing
 from tests.listener import Listener
+from tests.rows import Db
 from tests.waiting import eventually
-
-Store = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +29,11 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dispatcher.status.HISTORY_SECONDS", 0.1)
 
 
-def row_of(database: Database[Document]) -> Document:
+def row_of(database: Db) -> Document:
     return database[STATUS].find_one({"role": "dispatcher"}) or {"figures": {}}
 
 
-def figures(database: Database[Document], *names: str) -> tuple[Any, ...]:
+def figures(database: Db, *names: str) -> tuple[Any, ...]:
     found = row_of(database)["figures"]
     return tuple(found.get(name) for name in names)
 
@@ -67,10 +63,7 @@ class HeldFeed:
 
 
 def test_the_backlog_is_exact_to_the_document(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Db, dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three in memory and held, four in memory, and five that the feed has not delivered."""
     held = Holder("e0", "slow0")
@@ -120,7 +113,7 @@ def test_the_backlog_is_exact_to_the_document(
 
 
 def test_what_is_paused_hides_no_conversation_that_hangs(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     given = [document("paused", "U0"), document("hangs"), document("behind it")]
     for one, age in zip(given, (3_000, 2_000, 1_000), strict=True):
@@ -147,7 +140,7 @@ def test_what_is_paused_hides_no_conversation_that_hangs(
 
 
 def test_systemds_line_the_row_and_the_metrics_are_one(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     service, worker = Listener(), RecordingWorker()
     dispatch(database, worker, service=service)
@@ -163,10 +156,7 @@ def test_systemds_line_the_row_and_the_metrics_are_one(
 
 
 def test_a_right_that_is_missing_ends_nothing(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    caplog: pytest.LogCaptureFixture,
+    database: Db, dispatch: Dispatch, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = RecordingWorker()
     where = f"{database.name}.{HISTORY}"
@@ -181,7 +171,7 @@ def test_a_right_that_is_missing_ends_nothing(
 
 
 def test_a_frozen_write_of_the_row_holds_up_neither_work_nor_end(
-    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
+    database: Db, dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frozen, go = threading.Event(), threading.Event()
     update_one = Collection.update_one
@@ -204,7 +194,7 @@ def test_a_frozen_write_of_the_row_holds_up_neither_work_nor_end(
 
 @pytest.mark.usefixtures("neighbours")
 def test_collections_that_were_dropped_by_hand_are_made_right_at_the_start_and_while_it_runs(
-    database: Database[Document], dispatch: Dispatch, told: Callable[[str], list[str]]
+    database: Db, dispatch: Dispatch, told: Callable[[str], list[str]]
 ) -> None:
     """An insert brings them back without indexes, and `calls`, `jobs`, `history` uncapped."""
     for name in (CONVERSATIONS, CALLS):

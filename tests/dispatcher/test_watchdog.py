@@ -2,17 +2,13 @@
 for a known reason, unwell when it hangs.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.conversations.mailbox import Job, JobResult
 from dispatcher.process import ExitReason
@@ -21,15 +17,13 @@ from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.documents import PROGRESS, Document
-from tests.dispatcher.conftest import Dispatch, Running
+from linedesk.store.documents import PROGRESS
+from tests.dispatcher.conftest import Dispatch, Running, Store, Told
 from tests.dispatcher.fakes import Holder, RecordingWorker, document
 from tests.listener import Listener
+from tests.rows import Db
 from tests.servers import frozen
 from tests.waiting import eventually
-
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
 
 MUTE = "stalled: the feed delivers nothing, not even a heartbeat"
 
@@ -40,7 +34,7 @@ def service() -> Listener:
 
 
 def test_it_is_ready_once_it_holds_the_lease_and_reports_its_drain(
-    database: Database[Document], dispatch: Dispatch, store: Store, service: Listener
+    database: Db, dispatch: Dispatch, store: Store, service: Listener
 ) -> None:
     held = Holder("long")
     worker = RecordingWorker(held)
@@ -140,7 +134,7 @@ def at_work(running: Running, service: Listener) -> None:
 
 
 def test_a_read_that_never_ends_is_a_stall(
-    database: Database[Document],
+    database: Db,
     dispatch: Dispatch,
     service: Listener,
     monkeypatch: pytest.MonkeyPatch,
@@ -162,7 +156,7 @@ def test_a_read_that_never_ends_is_a_stall(
 
 
 def test_a_feed_that_opens_and_stays_mute_is_a_stall_however_often_it_is_opened(
-    database: Database[Document],
+    database: Db,
     dispatch: Dispatch,
     service: Listener,
     monkeypatch: pytest.MonkeyPatch,
@@ -188,18 +182,11 @@ def test_a_feed_that_opens_and_stays_mute_is_a_stall_however_often_it_is_opened(
 
 
 def test_any_thread_that_hangs_is_a_stall(
-    database: Database[Document],
-    dispatch: Dispatch,
-    service: Listener,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Db, dispatch: Dispatch, service: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     component = Hanging()
     running = dispatch(
-        database,
-        RecordingWorker(),
-        service=service,
-        components=[component],
-        renew_seconds=0.02,
+        database, RecordingWorker(), service=service, components=[component], renew_seconds=0.02
     )
     at_work(running, service)
     parts: list[Any] = list(running.dispatcher.watchdog.parts)
@@ -267,7 +254,7 @@ def test_a_supervising_thread_that_hangs_is_a_stall(
 
 @pytest.mark.parametrize("hangs", ["a part", "a job"])
 def test_only_a_job_that_hangs_makes_suspects(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told, hangs: str
+    database: Db, dispatch: Dispatch, store: Store, told: Told, hangs: str
 ) -> None:
     """The service manager ends either process; no job is the cause of a part that hangs."""
     ends = threading.Event()

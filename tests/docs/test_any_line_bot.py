@@ -2,12 +2,9 @@
 SDKs, and its commands are those of linesim.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +15,7 @@ from linedesk.setup.private_mongod import free_port
 from linesim.http.command import linesim
 from tests.conftest import missing
 from tests.docs.test_how_to import DOCS, HOW_TO, ROOT, commands
+from tests.waiting import ran
 
 MODULES = ROOT / ".venv" / "npm" / "node_modules"
 
@@ -35,14 +33,10 @@ def test_the_page_s_test_passes_for_each_bot(tmp_path: Path, file: str) -> None:
     (tmp_path / "node_modules").symlink_to(MODULES)
     for name in (file, "test_echo.py"):
         shutil.copy(DOCS / "examples" / "echo" / name, tmp_path)
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_echo.py"],
         cwd=tmp_path,
         env=os.environ | {"BOT": shlex.join([program, file]), "PORT": str(free_port())},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
     )
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 

@@ -3,8 +3,6 @@
 Methods are on the page with all their parameters and defaults.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 A block begins with the name of its file, or continues that file.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The commands were run on a booted machine, as docs/explanation/systemd-proof.md 
 keeps the pages true later.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

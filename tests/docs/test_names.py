@@ -3,8 +3,6 @@
 A failure names page and line. Mend the page: the citation follows the code.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ tests and guards, each with one anchor.
 Whether the tests notice that a guard is missing, `scripts/guards` tries.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re

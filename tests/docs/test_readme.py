@@ -18,11 +18,11 @@ from typing import Any
 
 import requests
 
-from linedesk.setup.private_mongod import MongodNotFound, find_mongod, free_port
-from tests.conftest import missing
+from linedesk.setup.private_mongod import free_port
+from tests.conftest import need_mongod
 from tests.deploy.box import Box
 from tests.docs.walkthrough import blocks
-from tests.waiting import eventually
+from tests.waiting import Ended, eventually, ran
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -87,17 +87,13 @@ class Trial:
         (call,) = eventually(self._replies, seconds=60)
         return str(call["body"]["messages"][0]["text"])
 
-    def linedesk(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def linedesk(self, *words: str) -> Ended:
         """Type a command in a second terminal, after the block's exports only."""
         exports = [line for line in self._lines.splitlines() if re.match("source|export", line)]
-        return subprocess.run(
+        return ran(
             ["bash", "-c", "\n".join([*exports, f"linedesk {' '.join(words)}"])],
             cwd=self.folder,
             env=self._environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
         )
 
     def healthy_status(self) -> str:
@@ -125,10 +121,7 @@ class Trial:
 
 
 def test_the_block_runs_the_bot_in_a_folder_of_ones_own(tmp_path: Path) -> None:
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+    need_mongod()
     with Trial(tmp_path) as trial:
         trial.wait_until_ready()
         assert trial.says("おはよう") == "1回目の「おはよう」ですね。"
@@ -145,14 +138,8 @@ def test_the_steps_to_production_install_and_check_a_box(tmp_path: Path) -> None
     environ = box.environ() | secrets
     environ["PATH"] += f":{box.path('usr/local/bin')}"
     for word in ("deploy/install.sh", "linedesk doctor"):
-        done = subprocess.run(
-            ["bash", "-e", "-c", block("README.md", "console", word)],
-            cwd=box.checkout,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+        done = ran(
+            ["bash", "-e", "-c", block("README.md", "console", word)], cwd=box.checkout, env=environ
         )
         assert done.returncode == 0, done.stdout + done.stderr
     assert box.releases == [box.current]

@@ -2,8 +2,6 @@
 metric, right, exit code and endpoint.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

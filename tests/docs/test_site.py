@@ -1,14 +1,13 @@
 """The site of docs/, as scripts/docs builds it: whole, in both languages, and without dead ends."""
 
-from __future__ import annotations
-
 import re
-import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+
+from tests.waiting import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -20,14 +19,14 @@ ID = re.compile(r'\bid="([^"]+)"')
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("docs") / "site"
     command = [sys.executable, str(ROOT / "scripts" / "site.py"), str(target)]
-    built = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    built = ran(command)
     assert built.returncode == 0, built.stdout + built.stderr
     return target
 
 
 def test_the_generated_pages_are_current() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    checked = ran(command)
     assert checked.returncode == 0, checked.stderr
 
 

@@ -4,15 +4,12 @@ Pages 1 to 3 run here in full. Of page 4 this file checks that
 tests/booted/tutorial.py, which runs the page on a booted Debian, has a step for each command.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from linedesk.setup.private_mongod import MongodNotFound, find_mongod
 from tests.booted.tutorial import STEPS
-from tests.conftest import missing
+from tests.conftest import need_mongod
 from tests.docs.walkthrough import Learner, Walk, blocks, lines_of, put, undated
 from tests.waiting import eventually
 
@@ -25,10 +22,7 @@ def page(name: str, *, folder: str = "docs/tutorial") -> str:
 
 @pytest.fixture(autouse=True, scope="module")
 def has_mongod() -> None:
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+    need_mongod()
 
 
 # Pages 1 and 2 take half a minute, and longer on a busy machine.

@@ -20,7 +20,7 @@ import requests
 
 from linedesk.setup.private_mongod import free_port
 from tests.linedesk.processes import children_of
-from tests.waiting import eventually
+from tests.waiting import eventually, ran
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -104,15 +104,7 @@ class Learner:
 
     def types(self, block: Block, *, codes: tuple[int, ...] = (0,)) -> str:
         """Type the block in a terminal, and return its output."""
-        done = subprocess.run(
-            ["bash", "-e", "-c", self._commands(block)],
-            cwd=self.home,
-            env=self._environ(),
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+        done = ran(["bash", "-e", "-c", self._commands(block)], cwd=self.home, env=self._environ())
         output = done.stdout + done.stderr
         assert done.returncode in codes, output
         return output

@@ -1,11 +1,6 @@
 """examples/clinic: its own tests pass, and it does the same on every real part."""
 
-from __future__ import annotations
-
-import shutil
-import subprocess
 import sys
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,8 +11,8 @@ from linedesk.testing.actions import action_of, picked
 from linesim.model.deliveries import Event
 from linesim.model.media import sample
 from linesim.model.world import Group, User
-from linesim.people.recording import as_test
 from tests.real_stack import RealStack, real_stack
+from tests.waiting import ran
 
 FOLDER = Path(__file__).parents[2] / "examples" / "clinic"
 # There is a Monday's noon before the evening before it.
@@ -26,15 +21,9 @@ REMINDED_BEFORE = timedelta(hours=16, minutes=30)
 
 
 def test_its_own_tests_pass() -> None:
-    ran = pytest_in(FOLDER)
-    assert ran.returncode == 0, ran.stdout
-
-
-def pytest_in(folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=100, check=False
-    )
+    ended = ran(command, cwd=FOLDER)
+    assert ended.returncode == 0, ended.stdout
 
 
 class Visitor:
@@ -107,31 +96,3 @@ def test_a_booking_a_photo_a_mention_and_a_failure_on_every_real_part(tmp_path: 
         assert taro.sees() != []
         stack.move_to(visit - REMINDED_BEFORE)
         assert hanako.sees() == [f"ご予約の{day}10:30にお待ちしております。"]
-
-
-def test_a_recorded_chat_is_a_test_that_passes_until_the_bot_is_changed(tmp_path: Path) -> None:
-    with real_stack() as stack:
-        stack.play("clinic:bot", PYTHONPATH=str(FOLDER), BOT_SETTINGS=f"photos={tmp_path}/photos")
-        hanako = stack.sim.add_user("花子")
-        visitor = Visitor(stack, hanako, hanako)
-        visitor.does(stack.sim.drafts.follow(hanako))
-        visitor.says("予約")
-        visit = VISIT.after(stack.now() + timedelta(days=2))
-        assert visit is not None
-        visitor.taps("日時を選ぶ", moment=f"{visit.astimezone(VISIT.zone):%Y-%m-%dT%H:%M}")
-        visitor.taps("予約する")
-        visitor.does(stack.sim.drafts.medium("image", hanako))
-        stack.move_to(visit - REMINDED_BEFORE)
-        assert visitor.says("キャンセル")[-1] == "ご予約を取り消しました。"
-        platform = stack.sim.platform
-        platform.options = replace(platform.options, bot="clinic:bot")
-        code = as_test(platform, hanako.user_id)
-
-    folder = shutil.copytree(FOLDER, tmp_path / "clinic")
-    (folder / "test_clinic.py").write_text(code, "utf-8")
-    assert code.count("kit.advance(") >= 1
-    ran = pytest_in(folder)
-    assert ran.returncode == 0, ran.stdout
-    bot = folder / "clinic.py"
-    bot.write_text(bot.read_text("utf-8").replace("hour=18", "hour=19"), "utf-8")
-    assert "お待ちしております" in pytest_in(folder).stdout

@@ -1,10 +1,10 @@
 """A certificate authority of the tests' own, with an intermediate one, made by openssl."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from tests.conftest import missing
 
@@ -52,6 +52,11 @@ class Authority:
                  "-set_serial", serial, "-days", days, "-extfile", with_these,
                  "-out", made.certificate)  # fmt: skip
         return made
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 def _openssl(*arguments: object) -> None:

@@ -1,7 +1,5 @@
 """A front desk that dies once the spool has appended, or before it removes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -15,10 +15,7 @@ from typing import Any
 
 import pytest
 
-from frontdesk.http import (
-    LATE,
-    MOST_IN_LINE,
-)
+from frontdesk.http import LATE, MOST_IN_LINE
 from frontdesk.metrics import REASONS
 from tests.frontdesk.desk import DeskProcess, read_answer
 from tests.frontdesk.inprocess import Line, Running, in_loop, quick, request, running
@@ -34,9 +31,6 @@ def lines_to(desk: DeskProcess, stack: ExitStack, count: int, first: bytes) -> l
     for line in lines:
         line.sendall(first)
     return lines
-
-
-# --- strangers at every place ----------------------------------------------------------------
 
 
 UNSIGNED = b"POST /callback HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
@@ -111,11 +105,7 @@ def test_neither_4000_idle_connections_nor_1000_stalled_bodies_cost_line_a_place
 
 
 # A half-sent request is not ended by its time.
-PATIENT: dict[str, Any] = {
-    "late_seconds": 60,
-    "store_seconds": 60.0,
-    "head_seconds": 60.0,
-}
+PATIENT: dict[str, Any] = {"late_seconds": 60, "store_seconds": 60.0, "head_seconds": 60.0}
 
 
 def test_a_newer_connection_gets_the_place_of_the_oldest_that_proved_nothing() -> None:

@@ -1,7 +1,5 @@
 """Whatever is sent, a front desk answers soon, never with 500, and stores all of it or nothing."""
 
-from __future__ import annotations
-
 import json
 import socket
 import uuid
@@ -12,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pymongo.database import Database
 
 from tests.frontdesk.desk import Answer, DeskProcess, read_answer, signed_head, text_event
+from tests.rows import Db
 from tests.waiting import eventually
 
 ANSWERS = {200, 400, 401, 408, 413}
@@ -26,7 +24,7 @@ HANG_SECONDS = 10.0
 class Fuzzed:
     """A real front desk, and the expected contents of its recvq."""
 
-    def __init__(self, desk: DeskProcess, database: Database[Any]) -> None:
+    def __init__(self, desk: DeskProcess, database: Db) -> None:
         self.desk = desk
         self._recvq = database["recvq"]
         self._ids: set[str] = set()
@@ -84,13 +82,11 @@ class Fuzzed:
 
 
 @pytest.fixture(scope="module")
-def fuzzed(shared: tuple[DeskProcess, Database[Any]]) -> Iterator[Fuzzed]:
+def fuzzed(shared: tuple[DeskProcess, Db]) -> Iterator[Fuzzed]:
     desk, database = shared
     yield Fuzzed(desk, database)
     assert "Traceback" not in desk.log
 
-
-# --- real signatures over broken JSON ---------------------------------------------------------
 
 BROKEN = {
     "nothing": b"",
@@ -154,8 +150,6 @@ def test_wrong_types_everywhere_do_no_harm(fuzzed: Fuzzed, webhook: Any, ascii_o
     text = json.dumps(webhook, ensure_ascii=ascii_only)
     fuzzed.post(text.encode("utf-8", "surrogatepass"))
 
-
-# --- heads, signatures and lengths ------------------------------------------------------------
 
 GOOD = b'{"events":[{"type":"fuzz"}]}'
 

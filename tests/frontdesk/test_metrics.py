@@ -2,8 +2,6 @@
 work.
 """
 
-from __future__ import annotations
-
 import time
 import urllib.request
 from contextlib import closing
@@ -12,7 +10,6 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from pymongo.database import Database
 
 from frontdesk.errors import NotStored
 from frontdesk.metrics import REASONS, FrontdeskMetrics
@@ -23,6 +20,7 @@ from linedesk.store.documents import STATUS
 from tests.dispatcher.faults import failing
 from tests.frontdesk.desk import DeskProcess, signed_head, text_event, webhook
 from tests.frontdesk.inprocess import Running, in_loop, quick, request, running
+from tests.rows import Db
 from tests.waiting import eventually
 
 __all__ = ["quick"]
@@ -30,9 +28,6 @@ __all__ = ["quick"]
 
 def figures_of(figures: FrontdeskMetrics) -> dict[str, Any]:
     return MetricsSnapshots(figures.registry).take().figures
-
-
-# --- counts -----------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("quick")
@@ -81,12 +76,6 @@ def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch)
     in_loop(scenario)
 
 
-# --- gauges -----------------------------------------------------------------------------------
-
-
-# --- real processes ---------------------------------------------------------------------------
-
-
 def scraped(port: int) -> dict[str, float]:
     """The figures of one scrape, by name and labels."""
     with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)) as answer:
@@ -99,7 +88,7 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def test_its_row_equals_the_metrics_and_blocks_no_work(
-    database: Database[Any], client: Client, mongo_uri: str, tmp_path: Path
+    database: Db, client: Client, mongo_uri: str, tmp_path: Path
 ) -> None:
     port = free_port()
     desk = DeskProcess(

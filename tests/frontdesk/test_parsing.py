@@ -3,8 +3,6 @@
 The signature of a webhook, by LINE's own examples and those of its SDKs.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,12 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontdesk.parsing import (
-    encode_events,
-    parse_events,
-    sign,
-    verify,
-)
+from frontdesk.parsing import encode_events, parse_events, sign, verify
 
 ACCEPT_TIME = datetime(2026, 11, 21, 3, 15, 42, 123000, tzinfo=UTC)
 
@@ -33,15 +26,6 @@ def encode(body: bytes) -> list[dict[str, Any]]:
 
 def with_event(event: str) -> bytes:
     return f'{{"destination":"U1","events":[{event}]}}'.encode()
-
-
-# --- reading ---------------------------------------------------------------------------------
-
-
-# --- parsing ---------------------------------------------------------------------------------
-
-
-# --- encoding --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """A real front desk process on a real MongoDB: the stored documents, and the answers."""
 
-from __future__ import annotations
-
 import json
 import signal
 import uuid
@@ -11,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from tests.frontdesk.desk import (
     OLD_SECRET,
@@ -22,6 +19,7 @@ from tests.frontdesk.desk import (
     text_event,
     webhook,
 )
+from tests.rows import Db
 from tests.waiting import eventually
 
 
@@ -36,9 +34,6 @@ def refused_with(answer: Answer, status: int) -> str:
     assert json.loads(answer.body) == {"error": answer.error}
     assert SECRET not in answer.error
     return answer.error
-
-
-# --- stored documents -------------------------------------------------------------------------
 
 
 def test_an_event_is_stored_as_it_came_before_the_answer(
@@ -65,9 +60,6 @@ def test_a_redelivery_is_accepted_counted_and_not_stored_again(
     desk.wait_for_line("accepted events=2 duplicates=1 ms=")
 
 
-# --- refusals ---------------------------------------------------------------------------------
-
-
 def test_both_secrets_are_accepted_while_one_is_being_replaced(
     desk: DeskProcess, recvq: Any, event_id: str
 ) -> None:
@@ -77,9 +69,7 @@ def test_both_secrets_are_accepted_while_one_is_being_replaced(
 
 
 @pytest.mark.parametrize(
-    "header",
-    [None, "Y2hhbm5lbA==", "é" * 44],
-    ids=["missing", "another", "not ASCII"],
+    "header", [None, "Y2hhbm5lbA==", "é" * 44], ids=["missing", "another", "not ASCII"]
 )
 def test_a_missing_or_wrong_signature_is_401_and_stores_nothing(
     desk: DeskProcess, recvq: Any, event_id: str, header: str | None
@@ -112,10 +102,7 @@ def test_neither_message_nor_signature_nor_secret_reaches_the_log(
         assert hidden not in desk.log
 
 
-# --- the life of the process -----------------------------------------------------------------
-
-
-def test_a_second_signal_ends_it_at_once(database: Database[Any], mongo_uri: str) -> None:
+def test_a_second_signal_ends_it_at_once(database: Db, mongo_uri: str) -> None:
     desk = DeskProcess(uri=mongo_uri, database=database.name).start()
     desk.wait_for_line("listening ")
     with desk.raw() as half:
@@ -127,7 +114,7 @@ def test_a_second_signal_ends_it_at_once(database: Database[Any], mongo_uri: str
 
 
 def test_a_second_process_on_the_port_says_which_setting_to_change(
-    desk: DeskProcess, database: Database[Any], mongo_uri: str
+    desk: DeskProcess, database: Db, mongo_uri: str
 ) -> None:
     second = DeskProcess(uri=mongo_uri, database=database.name, port=desk.port).start()
     assert second.wait() == 78

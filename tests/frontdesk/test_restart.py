@@ -1,20 +1,17 @@
 """A front desk that is stopped and started again under load, on a socket that stays open."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from tests.frontdesk.desk import DeskProcess
 from tests.frontdesk.load import Load, plain
 from tests.listener import Manager
+from tests.rows import Db
 
 
 @pytest.fixture
@@ -25,7 +22,7 @@ def listener() -> Iterator[socket.socket]:
 
 
 def test_restarts_under_load_on_a_socket_that_stays_open_fail_no_request(
-    database: Database[Any], mongo_uri: str, listener: socket.socket, tmp_path: Path
+    database: Db, mongo_uri: str, listener: socket.socket, tmp_path: Path
 ) -> None:
     def started() -> DeskProcess:
         desk = DeskProcess(

@@ -1,7 +1,5 @@
 """The server's reports to the service manager, and the order of its stop."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any
@@ -12,9 +10,6 @@ from tests.frontdesk.inprocess import TOKEN, in_loop, quick, request, running
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
-
-
-# --- reports ----------------------------------------------------------------------------------
 
 
 def test_while_a_thread_hangs_it_says_so_instead_of_being_alive() -> None:
@@ -69,9 +64,6 @@ def test_only_this_machine_or_the_token_gets_the_details_of_readiness() -> None:
             assert await asked(source=stranger) == (503, {"error": "not ready"})
 
     in_loop(scenario)
-
-
-# --- its end ----------------------------------------------------------------------------------
 
 
 def test_without_a_successor_a_stop_does_not_wait_for_idle_clients() -> None:

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.setup.collections import create_collections
-from linedesk.setup.private_mongod import EmbeddedMongod, MongodNotFound, find_mongod
+from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import Client, connect
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.spool.spool import Spool
-from tests.conftest import missing
+from tests.conftest import need_mongod
 from tests.frontdesk.cut_line import Gate
 from tests.frontdesk.desk import BROKEN_OFF, Answer, DeskProcess, text_event
 from tests.linedesk.store.spool.test_spool import raw, small_disk
+from tests.rows import Db
 from tests.servers import throwaway_mongod
 from tests.waiting import eventually
 
@@ -36,10 +36,7 @@ REFUSED_SECONDS = 2.0
 
 @pytest.fixture(scope="module")
 def own_mongod() -> Iterator[EmbeddedMongod]:
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+    need_mongod()
     with throwaway_mongod() as server:
         yield server
 
@@ -68,7 +65,7 @@ def own_client(own_mongod: EmbeddedMongod) -> Iterator[Client]:
 
 
 @pytest.fixture
-def own_database(own_client: Client) -> Database[Any]:
+def own_database(own_client: Client) -> Db:
     database = own_client[f"spool_{uuid.uuid4().hex[:12]}"]
     create_collections(database, capped_bytes=16 * MEGABYTE)
     return database
@@ -79,7 +76,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "spool.db"
 
 
-def make_desk(database: Database[Any], uri: str, path: Path, **options: Any) -> DeskProcess:
+def make_desk(database: Db, uri: str, path: Path, **options: Any) -> DeskProcess:
     settings = {"SPOOL_PATH": str(path), **options}
     return DeskProcess(uri=uri, database=database.name, **settings)
 
@@ -104,7 +101,7 @@ def post_in_time(desk: DeskProcess, what: dict[str, Any], seconds: float) -> Ans
     return answer
 
 
-def in_order_by_key(database: Database[Any]) -> dict[str, list[int]]:
+def in_order_by_key(database: Db) -> dict[str, list[int]]:
     """The numbers of each key's events as they are in recvq; every event is there once."""
     found = defaultdict(list)
     names = []
@@ -115,7 +112,7 @@ def in_order_by_key(database: Database[Any]) -> dict[str, list[int]]:
     return found
 
 
-def assert_all_there(database: Database[Any], accepted: dict[str, list[int]]) -> None:
+def assert_all_there(database: Db, accepted: dict[str, list[int]]) -> None:
     found = in_order_by_key(database)
     for key, numbers in accepted.items():
         assert set(numbers) <= set(found[key])
@@ -168,7 +165,7 @@ class Load:
 
 
 def test_with_mongodb_stopped_it_answers_200_in_time_and_brings_all_when_it_is_back(
-    own_mongod: EmbeddedMongod, own_database: Database[Any], path: Path
+    own_mongod: EmbeddedMongod, own_database: Db, path: Path
 ) -> None:
     with make_desk(own_database, own_mongod.uri, path) as desk:
         assert ready(desk) == (200, {"status": "ready"})
@@ -194,27 +191,28 @@ def test_with_mongodb_stopped_it_answers_200_in_time_and_brings_all_when_it_is_b
 
 
 def test_a_kill_at_any_moment_loses_nothing_that_was_accepted(
-    gate: Gate, own_database: Database[Any], path: Path
+    gate: Gate, own_database: Db, path: Path
 ) -> None:
     moments = random.Random(1)
     desk = make_desk(own_database, gate.uri, path)
+
+    def again() -> None:
+        desk.stop(signal.SIGKILL)
+        desk.lines.clear()
+        desk.start()
+        desk.wait_for_line("listening ")
+
     desk.start()
     desk.wait_for_line("listening ")
     gate.shut()
     with Load(desk) as load:
         load.wait_for_more(moments.randrange(1, 80))
-        desk.stop(signal.SIGKILL)
-        desk.lines.clear()
-        desk.start()
-        desk.wait_for_line("listening ")
+        again()
         load.wait_for_more()
         gate.open()
         load.wait_for_more(moments.randrange(1, 80))
         # Most likely during the drain.
-        desk.stop(signal.SIGKILL)
-        desk.lines.clear()
-        desk.start()
-        desk.wait_for_line("listening ")
+        again()
         load.wait_for_more()
     wait_until_drained(desk)
     desk.stop()
@@ -223,7 +221,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_accepted(
 
 @pytest.mark.parametrize("place", ["append", "remove"])
 def test_a_kill_right_after_the_spools_commit_or_before_its_removal_doubles_nothing(
-    gate: Gate, own_database: Database[Any], path: Path, place: str
+    gate: Gate, own_database: Db, path: Path, place: str
 ) -> None:
     if place == "append":
         gate.shut()
@@ -256,7 +254,7 @@ def spool_some(path: Path) -> None:
 
 @pytest.mark.long
 def test_two_front_desks_share_a_port_and_a_spool_and_one_of_them_is_killed(
-    gate: Gate, own_database: Database[Any], path: Path
+    gate: Gate, own_database: Db, path: Path
 ) -> None:
     def sharing(port: int | None = None) -> DeskProcess:
         return make_desk(own_database, gate.uri, path, port=port, arguments=["--share-port"])
@@ -280,7 +278,7 @@ def test_two_front_desks_share_a_port_and_a_spool_and_one_of_them_is_killed(
 
 
 def test_with_a_full_disk_and_mongodb_away_it_is_503_in_time_and_recovers_alone(
-    gate: Gate, own_database: Database[Any], tmp_path: Path
+    gate: Gate, own_database: Db, tmp_path: Path
 ) -> None:
     with (
         small_disk(tmp_path / "disk") as disk,
@@ -340,7 +338,7 @@ def test_a_full_recvq_goes_to_the_spool_and_a_full_spool_is_503(
 
 
 def test_a_spool_that_cannot_be_opened_is_done_without_and_a_damaged_one_is_set_aside(
-    gate: Gate, own_database: Database[Any], tmp_path: Path
+    gate: Gate, own_database: Db, tmp_path: Path
 ) -> None:
     path = tmp_path / "missing" / "spool.db"
     with make_desk(own_database, gate.uri, path) as desk:
@@ -363,7 +361,7 @@ def test_a_spool_that_cannot_be_opened_is_done_without_and_a_damaged_one_is_set_
 
 
 def test_a_file_that_is_no_spool_stops_the_start_and_stays_as_it_is(
-    own_database: Database[Any], own_mongod: EmbeddedMongod, tmp_path: Path
+    own_database: Db, own_mongod: EmbeddedMongod, tmp_path: Path
 ) -> None:
     path = tmp_path / "theirs"
     path.write_text("secret")
@@ -376,15 +374,12 @@ def test_a_file_that_is_no_spool_stops_the_start_and_stays_as_it_is(
     assert not list(tmp_path.glob("*damaged*"))
 
 
-# --- without a spool --------------------------------------------------------------------------
-
-
 def wait_until_ready(desk: DeskProcess) -> None:
     eventually(lambda: desk.ask("GET", "/readyz").status == 200)
 
 
 def test_it_starts_before_mongodb_answers_503_in_time_without_it_and_200_once_it_is_there(
-    own_mongod: EmbeddedMongod, own_database: Database[Any]
+    own_mongod: EmbeddedMongod, own_database: Db
 ) -> None:
     own_mongod.kill()
     with DeskProcess(uri=own_mongod.uri, database=own_database.name) as desk:
@@ -399,7 +394,7 @@ def test_it_starts_before_mongodb_answers_503_in_time_without_it_and_200_once_it
 
 
 def test_accepted_events_survive_a_crash_of_mongodb(
-    own_mongod: EmbeddedMongod, own_database: Database[Any]
+    own_mongod: EmbeddedMongod, own_database: Db
 ) -> None:
     with DeskProcess(uri=own_mongod.uri, database=own_database.name) as desk:
         with Load(desk, senders=8) as load:

@@ -1,7 +1,5 @@
 """Two stores and one order: whatever arrives, fails, times out or ends, and in whichever order."""
 
-from __future__ import annotations
-
 import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
@@ -187,10 +185,7 @@ class Model(RuleBasedStateMachine):
 
     # Actions of clients and time.
 
-    @rule(
-        keys=st.sampled_from([["A"], ["B"], ["A", "B"]]),
-        steps=st.integers(2, 20),
-    )
+    @rule(keys=st.sampled_from([["A"], ["B"], ["A", "B"]]), steps=st.integers(2, 20))
     def arrive(self, keys: list[str], steps: int) -> None:
         self.number += 1
         one = request(*keys, number=self.number, deadline=self.now + steps / 10)

@@ -1,7 +1,5 @@
 """The front desk's own TLS: its certificate, its refusals, and the bound on handshakes."""
 
-from __future__ import annotations
-
 import os
 import ssl
 import subprocess
@@ -9,24 +7,19 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from frontdesk.tls import load
 from tests.frontdesk.authority import Authority, Pair
+from tests.frontdesk.authority import authority as authority
 from tests.frontdesk.desk import ROOT, DeskProcess, read_answer
 from tests.frontdesk.inprocess import in_loop, quick, request, running
+from tests.rows import Db
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
 SERIAL = 100
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +34,6 @@ def opened(pair: Pair) -> ssl.SSLContext:
 def trusting(authority: Authority) -> ssl.SSLContext:
     """A client that knows the root alone, as LINE knows Let's Encrypt's."""
     return ssl.create_default_context(cafile=str(authority.root))
-
-
-# --- handshakes -------------------------------------------------------------------------------
 
 
 def test_it_shows_the_whole_chain_under_tls_1_2_and_1_3(authority: Authority, pair: Pair) -> None:
@@ -102,7 +92,7 @@ class FewDescriptors(DeskProcess):
 
 
 def test_three_hundred_half_handshakes_stay_in_the_bound_and_stop_no_webhook_after_their_time(
-    mongo_uri: str, database: Database[Any], authority: Authority, pair: Pair
+    mongo_uri: str, database: Db, authority: Authority, pair: Pair
 ) -> None:
     files = {"FRONTDESK_TLS_CERT": str(pair.certificate), "FRONTDESK_TLS_KEY": str(pair.key)}
     with (

@@ -1,7 +1,5 @@
 """Two stores in one process, with inserts that the test holds: groups, order, and answers."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -54,11 +52,7 @@ class Held:
 class Scene:
     """A store whose inserts into recvq are held, whose drain rests, and whose spool is real."""
 
-    def __init__(
-        self,
-        path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(group_commit, "FIRST_PAUSE_SECONDS", FAST_SECONDS)
         self.path = path
         self.patch = monkeypatch
@@ -121,9 +115,6 @@ async def _play(play: Play, scene: Scene) -> None:
         await scene.store.close()
 
 
-# --- groups
-
-
 async def ten_together(scene: Scene) -> None:
     """Ten requests share an insert, and do not come again."""
     first = await scene.ask("Z-1")
@@ -172,9 +163,6 @@ def test_a_store_whose_task_has_ended_by_itself_is_dead_and_says_why(
     assert record.exc_info is not None
 
 
-# --- the end
-
-
 def test_closing_during_a_pause_calls_the_store_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,13 +206,8 @@ def test_a_stop_waits_neither_for_mongodbs_answer_to_a_probe_nor_for_the_drain(
         scene.drain.join(WAIT_SECONDS)
 
 
-# --- order, and hand-over
-
-
 @scene
-async def test_a_time_out_spools_all_that_is_under_way_and_waits_in_its_order(
-    scene: Scene,
-) -> None:
+async def test_a_time_out_spools_all_that_is_under_way_and_waits_in_its_order(scene: Scene) -> None:
     first = await scene.ask("A-1", seconds=0.6)
     await scene.inserted()
     rest = [await scene.ask(name) for name in ("A-2", "B-1", "A-3")]

@@ -1,31 +1,27 @@
 """LINE's side for the jobworker's tests, its database, and rooms of both."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 import linesim
 from linedesk import Bot
-from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from linedesk.store.errors import Replaced
 from linesim import Sim
 from tests.conftest import missing
 from tests.jobworker.worker_harness import Room
+from tests.rows import Db
+from tests.servers import one_for_all
 from tests.waiting import eventually
 
 
@@ -43,15 +39,13 @@ def sim(shared_sim: Sim) -> Iterator[Sim]:
 
 
 @pytest.fixture(scope="session")
-def shared_database(client: Client) -> Iterator[Database[Any]]:
-    database = client[f"test_jobworker_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    yield database
-    client.drop_database(database.name)
+def shared_database(client: Client) -> Iterator[Db]:
+    with one_for_all(client) as database:
+        yield database
 
 
 @pytest.fixture
-def database(shared_database: Database[Any]) -> Database[Any]:
+def database(shared_database: Db) -> Db:
     """As good as a fresh one to the jobworker, and made in a hundredth of the time."""
     names = ("conversations", "deadletters", "calls", "jobs", "schedule", "batches", "control")
     for name in (*names, "held", "progress"):
@@ -62,10 +56,7 @@ def database(shared_database: Database[Any]) -> Database[Any]:
 
 @pytest.fixture
 def room(
-    database: Database[Any],
-    sim: Sim,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Db, sim: Sim, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Room]]:
     """Makes rooms with a bot, each ended after the test."""
     if "deaths" in request.fixturenames:
@@ -110,7 +101,7 @@ def nursery() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def dies(
-    nursery: subprocess.Popen[str], database: Database[Any], mongo_uri: str, sim: Sim
+    nursery: subprocess.Popen[str], database: Db, mongo_uri: str, sim: Sim
 ) -> Callable[..., dict[str, Any]]:
     """A process answers a user's message in some way and is killed at a point of it; returns the
     event. With `event` it answers that one, which another process had.
@@ -146,14 +137,6 @@ def dies(
         return event
 
     return die
-
-
-@pytest.fixture
-def deaths(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
-    """The errors that ended threads, for a test in which that is expected."""
-    died: list[BaseException | None] = []
-    monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
-    return died
 
 
 @pytest.fixture(scope="session")

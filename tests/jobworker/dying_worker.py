@@ -3,8 +3,6 @@
 They are forked from one process that has done its imports, and nothing else, once for all of them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -4,8 +4,6 @@ A frozen thread keeps its resources, and the others of its room wait for it, as 
 frozen.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence

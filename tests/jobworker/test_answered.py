@@ -1,7 +1,5 @@
 """A call whose token ends, or whose record is of unknown outcome, before it is made."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

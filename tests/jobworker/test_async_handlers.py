@@ -1,7 +1,5 @@
 """Async handlers hold their conversation, not a thread, on a real MongoDB and a simulated LINE."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,13 +1,10 @@
 """Edited messages: a handler gets the newest text once, and nothing of a message taken back."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from typing import Any
 
 from linebot.v3.webhooks import MessageEditedEvent, MessageEvent
-from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
@@ -15,6 +12,7 @@ from linedesk.operate.dead_letters import event_again
 from linedesk.store.documents import Document
 from tests.jobworker.test_unsend import document_of, everything, stored
 from tests.jobworker.worker_harness import CHANNEL, Room, Rooms
+from tests.rows import Db
 
 
 class Busy:
@@ -58,7 +56,7 @@ def until_decided(desk: Room, bot: Busy, *documents: Document) -> None:
 
 
 def test_an_edit_that_waits_replaces_the_message_and_counts_after_a_restart(
-    room: Rooms, database: Database[Any]
+    room: Rooms, database: Db
 ) -> None:
     bot = Busy()
     desk = room(bot.bot)
@@ -89,7 +87,7 @@ def test_a_message_that_comes_after_its_edit_has_the_edits_text(room: Rooms) -> 
 
 
 def test_an_edited_message_that_fails_keeps_the_newest_text_until_it_is_taken_back(
-    room: Rooms, database: Database[Any]
+    room: Rooms, database: Db
 ) -> None:
     bot = Busy()
     desk = room(bot.bot, tries=1)

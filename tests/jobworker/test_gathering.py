@@ -1,14 +1,11 @@
 """Messages that a handler gets together: on a whole worker, against MongoDB and the simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from linebot.v3.webhooks import MessageEvent, StickerMessageContent, TextMessageContent
-from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
@@ -17,7 +14,7 @@ from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import Document
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room, Rooms, texts
-from tests.rows import rows_of
+from tests.rows import Db, rows_of
 from tests.waiting import eventually
 
 # Longer than any test lasts: such a gathering ends only by the documents behind it, or their
@@ -60,9 +57,6 @@ def names(documents: list[Document]) -> list[str]:
     return [one["eventId"] for one in documents]
 
 
-# Messages that are gathered.
-
-
 @pytest.mark.parametrize("what", ["sticker", "another sender", "postback"])
 def test_anything_else_behind_them_ends_it(room: Rooms, sim: Sim, what: str) -> None:
     user, other, gatherer = sim.add_user("花子"), sim.add_user("太郎"), Gatherer()
@@ -82,9 +76,6 @@ def test_anything_else_behind_them_ends_it(room: Rooms, sim: Sim, what: str) -> 
         desk.send(sim.drafts.sticker(user, chat=group))
     desk.until_quiet()
     assert gatherer.seen == [["一", "二"], *([["三"], ["四"]] if what == "another sender" else [])]
-
-
-# Messages that were taken back.
 
 
 def test_a_message_whose_condition_fails_fails_alone(room: Rooms, sim: Sim) -> None:
@@ -176,9 +167,6 @@ def runs_of(desk: Room) -> list[Document]:
     return rows_of(desk.database.jobs)
 
 
-# Handlers that fail.
-
-
 def test_each_of_those_given_up_becomes_a_dead_letter_of_its_own(room: Rooms, sim: Sim) -> None:
     user, gatherer = sim.add_user("花子"), Gatherer(most=3)
     desk = room(gatherer.bot, tries=2)
@@ -195,13 +183,10 @@ def test_each_of_those_given_up_becomes_a_dead_letter_of_its_own(room: Rooms, si
     assert texts(sim, user) == []
 
 
-# A predecessor, and MongoDB.
-
-
 @pytest.mark.parametrize("recorded", [1, 2])
 @pytest.mark.parametrize("answers", [True, False])
 def test_messages_gathered_otherwise_by_a_predecessor_are_decided_once(
-    database: Database[Any], room: Rooms, sim: Sim, recorded: int, answers: bool
+    database: Db, room: Rooms, sim: Sim, recorded: int, answers: bool
 ) -> None:
     """It recorded fewer of them, and its successor finds that only with its own record."""
     user, slow, quick = sim.add_user("花子"), Gatherer(most=3), Gatherer(gather=0.01)

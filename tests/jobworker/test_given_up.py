@@ -1,7 +1,5 @@
 """How often a failing handler is tried, and what `@bot.failed` says when its event is given up."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable
@@ -47,9 +45,6 @@ def raise_(error: BaseException) -> Any:
 def says_sorry(event: Any, talk: Talk) -> None:
     talk.reply(SORRY)
     talk.data["sorry"] = talk.data.get("sorry", 0) + 1
-
-
-# How often, and when.
 
 
 @pytest.mark.parametrize(
@@ -142,9 +137,6 @@ def test_a_failure_that_passes_is_tried_as_long_after_others_and_in_a_condition_
     desk.says(user, "?")
     desk.until_quiet()
     assert explained(desk.letters()[1]) == "handler: ContentNotReady"
-
-
-# Given up.
 
 
 @pytest.mark.parametrize("how", ["raises", "sends six", "hangs"])
@@ -259,9 +251,6 @@ def test_it_decides_again_on_a_newer_state_and_its_handler_does_not(room: Rooms,
         desk.until_quiet()
     assert (len(runs), len(asked), texts(sim, user)) == (1, 2, [SORRY])
     assert desk.conversation(user.user_id)["data"] == {"sorry": 6}
-
-
-# Events that no handler takes.
 
 
 def test_an_event_without_a_handler_says_so_in_trace_log_and_metrics(

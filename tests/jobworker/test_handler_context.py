@@ -1,7 +1,5 @@
 """Handlers that are abandoned and return late, and events that are condemned."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime
 from typing import Any
@@ -47,9 +45,6 @@ def test_an_abandoned_handler_s_decision_beside_the_next_run_is_discarded(
     go_on["second"].set()
     desk.until_quiet()
     assert texts(sim, user) == ["second"]
-
-
-# Condemned events.
 
 
 def condemn(desk: Room, given_up_for: Condemned) -> None:

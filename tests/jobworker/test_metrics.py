@@ -1,7 +1,5 @@
 """The figures of a worker: they report events, and never a user's text."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Races of two processes or threads over one conversation, each staged at its worst moment."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +10,6 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer
 from dispatcher.commit.tracker import ProgressTracker
@@ -35,6 +32,7 @@ from linedesk.store.records.effects import effects_of, place_of
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room, Rooms, a_send, echo, lead, texts
+from tests.rows import Db
 from tests.waiting import eventually
 
 Dies = Callable[..., None]
@@ -53,7 +51,7 @@ class Point:
         assert self.go_on.wait(WAIT_SECONDS), "the test did not let it continue"
 
 
-def leading(database: Database[Any], epoch: int) -> ConversationStore:
+def leading(database: Db, epoch: int) -> ConversationStore:
     made = ConversationStore(lead(Committer(database), epoch=epoch))
     made.epoch = epoch
     return made
@@ -120,7 +118,7 @@ def of_one_key(name: str, **event: Any) -> Document:
 
 
 @pytest.fixture
-def empty(halting: Client) -> Database[Any]:
+def empty(halting: Client) -> Db:
     for name in (CONVERSATIONS, SCHEDULE):
         halting["races"][name].delete_many({})
     return halting["races"]
@@ -140,7 +138,7 @@ def overtaken(client: Client, act: Callable[[], Any], rival: Callable[[], Any]) 
         return begun.exception(WAIT_SECONDS) or begun.result()
 
 
-def the_one(database: Database[Any]) -> Document:
+def the_one(database: Db) -> Document:
     (found,) = database[CONVERSATIONS].find()
     return dict(found)
 
@@ -149,7 +147,7 @@ def the_one(database: Database[Any]) -> Document:
 
 
 def test_a_record_in_a_conversation_that_is_not_loaded_yet_is_carried_out_after_what_was_left(
-    database: Database[Any], sim: Sim, monkeypatch: pytest.MonkeyPatch
+    database: Db, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = sim.add_user("花子")
     first, second = a_message(user, sim), a_message(user, sim, "二")
@@ -175,7 +173,7 @@ def test_a_record_in_a_conversation_that_is_not_loaded_yet_is_carried_out_after_
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
 def test_a_record_that_comes_after_its_successor_took_over_is_refused(
-    database: Database[Any], room: Rooms, sim: Sim, known: bool
+    database: Db, room: Rooms, sim: Sim, known: bool
 ) -> None:
     user = sim.add_user("花子")
     first, second = a_message(user, sim, "一"), a_message(user, sim, "二")
@@ -198,10 +196,7 @@ def test_a_record_that_comes_after_its_successor_took_over_is_refused(
 
 
 def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_came_since(
-    room: Rooms,
-    sim: Sim,
-    deaths: list[BaseException | None],
-    monkeypatch: pytest.MonkeyPatch,
+    room: Rooms, sim: Sim, deaths: list[BaseException | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its event has left `applied` after 25 later ones: only the epoch refuses it."""
     monkeypatch.setattr("jobworker.record.record.APPLIED", 10)
@@ -232,7 +227,7 @@ def test_a_record_held_up_behind_its_look_at_the_lease_is_refused_however_much_c
 @pytest.mark.parametrize("again", [True, False], ids=["read again", "read once"])
 @pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
 def test_a_record_that_comes_after_its_successor_decided_nothing_is_refused(
-    database: Database[Any],
+    database: Db,
     room: Rooms,
     sim: Sim,
     deaths: list[BaseException | None],
@@ -343,7 +338,7 @@ def stateful() -> Bot:
 
 
 def test_an_event_decided_without_effects_is_not_decided_again_under_a_later_state(
-    database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+    database: Db, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The group of the record that changes the state also has the progress before it."""
     user = sim.add_user("花子")
@@ -363,7 +358,7 @@ def test_an_event_decided_without_effects_is_not_decided_again_under_a_later_sta
     assert texts(sim, user) == ["三"]
 
 
-def the_progress(database: Database[Any]) -> ProgressTracker:
+def the_progress(database: Db) -> ProgressTracker:
     """Progress as a successor would find it."""
     row = database[PROGRESS].find_one()
     assert row is not None
@@ -376,7 +371,7 @@ def the_progress(database: Database[Any]) -> ProgressTracker:
 INVALID = {"message": "Invalid reply token"}
 
 
-def left_by(database: Database[Any]) -> tuple[Document, Document | None]:
+def left_by(database: Db) -> tuple[Document, Document | None]:
     """The outbox and the call that the dead process has left."""
     found = the_one(database)
     ((_, effect),) = effects_of(found)
@@ -389,7 +384,7 @@ def left_by(database: Database[Any]) -> tuple[Document, Document | None]:
     ids=["before LINE had it", "after LINE had it"],
 )
 def test_a_reply_that_became_a_push_stays_one_though_its_token_is_good(
-    database: Database[Any], dies: Dies, room: Rooms, sim: Sim, point: str, accepted: bool
+    database: Db, dies: Dies, room: Rooms, sim: Sim, point: str, accepted: bool
 ) -> None:
     user = sim.add_user("花子")
     # LINE did not take the token, and would take it now.
@@ -406,7 +401,7 @@ def test_a_reply_that_became_a_push_stays_one_though_its_token_is_good(
 
 
 def test_a_definite_refusal_is_durable_before_anything_else_is_tried(
-    database: Database[Any], dies: Dies, sim: Sim
+    database: Db, dies: Dies, sim: Sim
 ) -> None:
     """Otherwise the successor, past the token's minute, would treat it as one of unknown
     outcome.
@@ -423,7 +418,7 @@ def test_a_definite_refusal_is_durable_before_anything_else_is_tried(
 
 
 def test_a_refusal_that_was_not_written_down_is_of_unknown_outcome(
-    database: Database[Any], dies: Dies, sim: Sim, caplog: pytest.LogCaptureFixture
+    database: Db, dies: Dies, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Killed between the refusal and its clearing: past its minute nothing can be proved."""
     user = sim.add_user("花子")
@@ -446,7 +441,7 @@ def test_a_refusal_that_was_not_written_down_is_of_unknown_outcome(
         assert "not provable" in caplog.text
 
 
-def let_the_minute_pass(database: Database[Any]) -> None:
+def let_the_minute_pass(database: Db) -> None:
     past = datetime.now(UTC) - timedelta(seconds=90)
     for place in the_one(database)["outbox"]:
         database[CONVERSATIONS].update_many({}, {"$set": {f"outbox.{place}.tokenFrom": past}})
@@ -467,12 +462,12 @@ def a_timer(document: Document, seconds: float | None, *, n: int | None = None) 
     return {**effect, "n": n}
 
 
-def counted_to(database: Database[Any], n: int) -> None:
+def counted_to(database: Db, n: int) -> None:
     """As many records the conversation has."""
     database[CONVERSATIONS].insert_one({"_id": f"{CHANNEL}/U1", "n": n})
 
 
-def the_timer(database: Database[Any]) -> Document:
+def the_timer(database: Db) -> Document:
     (row,) = database[SCHEDULE].find()
     return dict(row)
 
@@ -495,7 +490,7 @@ def cook() -> Bot:
 @pytest.mark.parametrize("late", ["a set", "a cancel"])
 @pytest.mark.parametrize("first", ["the lower number", "the higher number"])
 def test_of_two_first_rows_of_a_timer_the_later_is_kept(
-    halting: Client, empty: Database[Any], late: str, first: str
+    halting: Client, empty: Db, late: str, first: str
 ) -> None:
     document = of_one_key("E1")
     counted_to(empty, 2)
@@ -509,7 +504,7 @@ def test_of_two_first_rows_of_a_timer_the_later_is_kept(
 
 
 def test_in_whatever_order_and_however_often_timers_come_the_last_record_is_kept(
-    database: Database[Any],
+    database: Db,
 ) -> None:
     document, schedule = of_one_key("E1"), Schedule(database)
     counted_to(database, 3)
@@ -524,7 +519,7 @@ def test_in_whatever_order_and_however_often_timers_come_the_last_record_is_kept
 
 
 def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_counted(
-    database: Database[Any],
+    database: Db,
 ) -> None:
     """Its number is looked up again; it is not decided anew, since it is based on no state."""
     documents = [of_one_key(name) for name in ("E1", "E2", "E3")]
@@ -550,9 +545,7 @@ def test_a_record_that_comes_between_the_look_at_the_number_and_the_write_is_cou
     assert [one["n"] for _, one in recorded.effects] == [4]
 
 
-def test_a_conversation_deleted_between_read_and_write_continues_its_count(
-    database: Database[Any],
-) -> None:
+def test_a_conversation_deleted_between_read_and_write_continues_its_count(database: Db) -> None:
     """Otherwise its timers would be taken for older than their rows."""
     first, second = of_one_key("E1"), of_one_key("E2")
     mine = leading(database, 2)
@@ -567,7 +560,7 @@ def test_a_conversation_deleted_between_read_and_write_continues_its_count(
 
 @pytest.mark.parametrize("point", ["recorded", "entered"])
 def test_a_process_that_dies_on_a_timers_way_leaves_all_of_it(
-    database: Database[Any], dies: Dies, room: Rooms, sim: Sim, point: str
+    database: Db, dies: Dies, room: Rooms, sim: Sim, point: str
 ) -> None:
     dies(point, sim.add_user("花子"), way="timer")
     left, _ = left_by(database)
@@ -597,12 +590,7 @@ def held_up_entering(monkeypatch: pytest.MonkeyPatch, point: Point, name: str) -
 
 @pytest.mark.parametrize(("late", "newer"), [("60", "no"), ("no", "90"), ("60", "90")])
 def test_timers_of_one_conversation_on_two_threads_come_to_the_last_record(
-    database: Database[Any],
-    room: Rooms,
-    sim: Sim,
-    monkeypatch: pytest.MonkeyPatch,
-    late: str,
-    newer: str,
+    database: Db, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, late: str, newer: str
 ) -> None:
     user, point = sim.add_user("花子"), Point()
     held_up_entering(monkeypatch, point, late)
@@ -619,7 +607,7 @@ def test_timers_of_one_conversation_on_two_threads_come_to_the_last_record(
 
 @pytest.mark.parametrize(("late", "newer"), [("60", "no"), ("no", "90")])
 def test_a_timer_that_a_frozen_process_enters_late_changes_nothing(
-    database: Database[Any],
+    database: Db,
     room: Rooms,
     sim: Sim,
     deaths: list[BaseException | None],
@@ -653,7 +641,7 @@ def test_a_timer_that_a_frozen_process_enters_late_changes_nothing(
 
 
 def test_a_cancel_that_moves_to_its_row_while_a_fired_timer_asks_for_it_is_seen(
-    database: Database[Any], room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
+    database: Db, room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the fired event had asked in the other order, it would have met it in neither place."""
     user, point, bot, heard = sim.add_user("花子"), Point(), cook(), []

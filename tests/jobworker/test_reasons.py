@@ -1,7 +1,5 @@
 """Why an event waits, as `status` has it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """An event that an operator releases becomes a dead letter, once, and the next one continues."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime
 from functools import partial
@@ -60,9 +58,6 @@ def until_stepped(room: Room) -> None:
     done = threading.Event()
     room.pool.step(done.set)
     assert done.wait(15)
-
-
-# Sends.
 
 
 def test_a_send_that_waits_for_its_next_try_is_given_up_at_once(room: Rooms, sim: Sim) -> None:

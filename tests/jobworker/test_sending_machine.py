@@ -4,8 +4,6 @@ Hypothesis chooses the next actions of the pool's threads, LINE's answers, Mongo
 other events in the middle of a write or a call. Only public parts are used.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from collections import Counter, defaultdict

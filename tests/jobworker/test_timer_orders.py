@@ -1,13 +1,10 @@
 """A timer for all friends, by a worker that reads orders: each gets it once, whatever dies."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.control import ControlReader
 from linedesk import Bot
@@ -20,8 +17,8 @@ from linedesk.store.records.letters import under_replay
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import Room, Rooms
+from tests.rows import Db
 
-Db = Database[Any]
 MONDAYS = {"runAt": None, "every": {"at": "月 12:00", "tz": "Asia/Tokyo"}, "data": {}}
 ALICE, BOB = "main/U1", "main/U2"
 
@@ -111,11 +108,7 @@ def test_a_successor_goes_on_and_sets_no_timer_twice(
 
 @pytest.mark.parametrize("is_written", [True, False])
 def test_a_record_of_unknown_outcome_is_carried_out_once(
-    database: Db,
-    room: Rooms,
-    friends: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    is_written: bool,
+    database: Db, room: Rooms, friends: list[str], monkeypatch: pytest.MonkeyPatch, is_written: bool
 ) -> None:
     desk = room(a_bot())
     store, failures = desk.desk.outbox.sender.outcomes.conversations, iter([True, True])

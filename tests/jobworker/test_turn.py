@@ -1,7 +1,5 @@
 """A worker on its pool, against the simulator: from the document to the user's screen."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable
@@ -88,9 +86,6 @@ def test_a_handler_that_has_sent_by_itself_is_not_decided_again(room: Rooms, sim
         desk.until_quiet()
     assert runs == [None, 1]
     assert texts(sim, user) == ["自分で", "自分で"]
-
-
-# Handlers that fail.
 
 
 def test_a_handler_that_fails_twice_answers_once(room: Rooms, sim: Sim) -> None:
@@ -182,9 +177,6 @@ def test_data_that_cannot_be_stored_is_the_handler_s_failure_and_not_the_process
     desk.until_quiet()
     assert len(desk.letters()) == 1
     assert texts(sim, user) == ["「次」"]
-
-
-# Events of other kinds.
 
 
 def test_a_standby_event_carries_out_nothing(room: Rooms, sim: Sim) -> None:
@@ -307,9 +299,6 @@ def test_garbage_in_any_place_is_decided_or_given_up(room: Rooms, sim: Sim) -> N
     decided()
 
 
-# Bounds.
-
-
 def test_slow_handlers_never_take_every_thread(room: Rooms, sim: Sim) -> None:
     """Each waits until all that came after it for other conversations is answered."""
     slow_users, others = ([sim.add_user(f"{n}") for n in range(6)] for _ in range(2))
@@ -347,9 +336,6 @@ def test_reading_pauses_while_too_much_waits_in_all(room: Rooms, sim: Sim) -> No
     rows = [a_send(id=f"x/{n}", to=user.user_id).as_document() for n in range(3)]
     desk.desk.outbox.add(f"{CHANNEL}/{user.user_id}", outbound(*rows))
     assert not desk.desk.has_room()
-
-
-# The lease, and MongoDB.
 
 
 def test_without_a_fresh_lease_nothing_is_recorded(room: Rooms, sim: Sim) -> None:

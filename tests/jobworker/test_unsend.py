@@ -1,13 +1,10 @@
 """Unsent messages: no handler runs for them, and no stored copy keeps their content."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer
 from dispatcher.conversations.mailbox import Condemned
@@ -22,12 +19,13 @@ from linedesk.store.errors import StoreUnavailable
 from linedesk.store.records.letters import Cause
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room, Rooms, lead
+from tests.rows import Db
 
 SECRET = "ひみつのことば"
 
 
 @pytest.fixture(autouse=True)
-def _nothing_held(database: Database[Any]) -> None:
+def _nothing_held(database: Db) -> None:
     database.held.delete_many({})
 
 
@@ -81,13 +79,13 @@ def a_letter(document: Document) -> Document:
     )
 
 
-def everything(database: Database[Any]) -> str:
+def everything(database: Db) -> str:
     names = ("recvq", "held", "conversations", "deadletters", "calls")
     return str([list(database[name].find()) for name in names])
 
 
 def test_all_stored_copies_are_emptied_and_the_bot_still_gets_the_unsend(
-    room: Rooms, database: Database[Any], sim: Sim
+    room: Rooms, database: Db, sim: Sim
 ) -> None:
     heard = Heard()
     desk = room(heard.bot)
@@ -173,9 +171,7 @@ def test_a_record_that_meets_the_unsend_carries_nothing_out_and_empties_the_copy
     assert SECRET not in str(desk.database.recvq.find_one({"_id": message["_id"]}))
 
 
-def test_a_letter_on_its_way_when_the_unsend_comes_is_empty_in_the_end(
-    database: Database[Any],
-) -> None:
+def test_a_letter_on_its_way_when_the_unsend_comes_is_empty_in_the_end(database: Db) -> None:
     """It was decided before the unsend and is written after it."""
     unsends = unsends_of(database)
     message = a_message("U-on-its-way", "m-9")
@@ -216,12 +212,9 @@ def test_an_unsend_is_finished_only_when_every_copy_is_empty(
     assert desk.conversation(user)["unsent"] == ["m-13"]
 
 
-# The stored unsends.
-
-
-def leading(database: Database[Any], *, epoch: int = 1) -> Committer:
+def leading(database: Db, *, epoch: int = 1) -> Committer:
     return lead(Committer(database), epoch=epoch)
 
 
-def unsends_of(database: Database[Any], *, epoch: int = 1) -> Unsends:
+def unsends_of(database: Db, *, epoch: int = 1) -> Unsends:
     return Unsends(leading(database, epoch=epoch))

@@ -13,7 +13,6 @@ from typing import Any
 from unittest.mock import patch
 
 from prometheus_client import CollectorRegistry
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer
 from dispatcher.commit.progress import Progress
@@ -47,6 +46,7 @@ from linedesk.store.control import Control
 from linedesk.store.documents import Document, make_document
 from linedesk.store.records.effects import WITH_OUTBOX, effects_of, place_of
 from linesim import Sim
+from tests.rows import Db
 from tests.waiting import eventually
 
 CHANNEL = "main"
@@ -65,7 +65,7 @@ BUTTON_SOON: Mapping[str, Any] = {
 class Room:
     """Start it with `with`; `says` has a user write, `put` hands in any event."""
 
-    database: Database[Any]
+    database: Db
     sim: Sim
     bot: Bot | None
     epoch: int = 1

@@ -1,7 +1,5 @@
 """Inspects processes from outside, like ps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -14,11 +14,10 @@ The property that an error must name:
 - a wrong key of `substitution` is not quoted: `substitution` is named.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 Message = dict[str, Any]
@@ -997,13 +996,42 @@ BATCH: Message = {"operations": OPERATIONS, "resumeRequestKey": "Key_1-"}
 MANY = [operation("unlink", f"richmenu-{n:032x}") for n in range(1_001)]
 
 
-def of_menu(says: str, *changes: tuple[Change, ...]) -> Rule:
-    return replace(rule(says, RICH_MENU, *changes), request="RichMenuRequest")
+# --- Messages to many, and coupons ---
+
+MALE: Message = {"type": "gender", "oneOf": ["male"]}
+TEN = [MALE] * 10
+AGE: Message = {"type": "age", "gte": "age_20", "lt": "age_25"}
+DAYS: Message = {"type": "subscriptionPeriod", "gte": "day_7", "lt": "day_30"}
+AGAIN: Message = {"type": "redelivery", "requestId": "5b59509c-c57b-11e9-aa8c-2a2ae2dbcce4"}
+NARROWCAST: Message = {
+    "messages": [TEXT],
+    "recipient": {"type": "operator", "and": [{"type": "audience", "audienceGroupId": 1}]},
+    "filter": {"demographic": {"type": "operator", "or": [MALE, AGE, DAYS]}},
+    "limit": {"max": 100, "upToRemainingQuota": True, "forbidPartialDelivery": True},
+}
+PUSH: Message = {"to": "U1", "messages": [TEXT], "customAggregationUnits": ["promotion_a"]}
+OFFER: Message = {
+    "title": "Friends-only coupon",
+    "acquisitionCondition": {"type": "lottery", "lotteryProbability": 1, "maxAcquireCount": -1},
+    "reward": {"type": "discount", "priceInfo": {"type": "fixed", "fixedAmount": 100}},
+    "startTimestamp": 0,
+    "endTimestamp": 1_924_959_599,
+    "timezone": "ASIA_TOKYO",
+    "visibility": "UNLISTED",
+    "maxUseCountPerTicket": 1,
+}
+WHO, OR, PRICE = "recipient", "filter.demographic.or", "reward.priceInfo"
 
 
-def of_batch(says: str, *changes: tuple[Change, ...]) -> Rule:
-    return replace(rule(says, BATCH, *changes), request="RichMenuBatchRequest")
+def _of(request: str, base: Message, says: str, *changes: tuple[Change, ...]) -> Rule:
+    return replace(rule(says, base, *changes), request=request)
 
+
+of_menu = partial(_of, "RichMenuRequest", RICH_MENU)
+of_batch = partial(_of, "RichMenuBatchRequest", BATCH)
+of_narrowcast = partial(_of, "NarrowcastRequest", NARROWCAST)
+of_push = partial(_of, "PushMessageRequest", PUSH)
+of_coupon = partial(_of, "CouponCreateRequest", OFFER)
 
 REQUESTS: tuple[Rule, ...] = (
     of_menu(
@@ -1054,6 +1082,59 @@ REQUESTS: tuple[Rule, ...] = (
             *within("", resumeRequestKey=("", "k" * 101)),
         ),
         within("", operations=MANY[:1_000], resumeRequestKey=("k" * 100, ABSENT)),
+    ),
+    of_narrowcast(
+        "narrowcast-recipient: ten audiences and requests at most, by operators; a limit",
+        (
+            (f"{WHO}.and", []),
+            (f"{WHO}.not", AGAIN, WHO),
+            (f"{WHO}.and[0]", {"type": "redelivery"}, f"{WHO}.and[0].requestId"),
+            (f"{WHO}.and", [AGAIN] * 11, WHO),
+            (WHO, {"type": "operator"}),
+            ("limit.max", 0),
+        ),
+        ((f"{WHO}.and", [{"type": "operator", "not": AGAIN}] * 10), (WHO, AGAIN)),
+    ),
+    of_narrowcast(
+        "narrowcast-demographic-filter: ten attributes at most, by operators; ranges rise",
+        (
+            (OR, [{"type": "operator", "and": TEN}, AGE], "filter.demographic"),
+            (f"{OR}[0].oneOf", []),
+            (f"{OR}[0].oneOf", ["jp_48"], f"{OR}[0].oneOf[0]"),
+            (f"{OR}[0]", {"type": "appType"}, f"{OR}[0].oneOf"),
+            (f"{OR}[0]", {"type": "age"}),
+            (f"{OR}[1].gte", "age_25", f"{OR}[1].lt"),
+            (f"{OR}[2].gte", "day_365", f"{OR}[2].lt"),
+            (f"{OR}[1].gte", "age_21"),
+        ),
+        ((OR, TEN), (f"{OR}[1].gte", ABSENT), (f"{OR}[2].gte", ABSENT)),
+    ),
+    of_push(
+        "send-push-message: one unit of 30 letters, digits and underscores",
+        (
+            ("customAggregationUnits", ["a", "b"]),
+            *each("customAggregationUnits[0]", "a" * 31, "a-b", ""),
+        ),
+        (("customAggregationUnits[0]", "A_9" * 10), ("customAggregationUnits", [])),
+    ),
+    of_coupon(
+        "create-coupon: used once or without limit, by as many winners, until an end; a reward",
+        (
+            *each("maxUseCountPerTicket", 0, 2),
+            ("acquisitionCondition.maxAcquireCount", 0),
+            ("endTimestamp", 0),
+            ("couponCode", "1" * 17),
+            *each("reward", ABSENT),
+            (f"{PRICE}.fixedAmount", 0),
+            (PRICE, {"type": "percentage", "percentage": 100}, f"{PRICE}.percentage"),
+            (PRICE, {"type": "explicit", "originalPrice": 2}, f"{PRICE}.priceAfterDiscount"),
+        ),
+        (
+            ("maxUseCountPerTicket", -1),
+            ("acquisitionCondition.maxAcquireCount", 999_999),
+            ("reward", {"type": "gift"}),
+            (PRICE, {"type": "percentage", "percentage": 99}),
+        ),
     ),
 )
 

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -44,9 +46,13 @@ class BotServer:
     def last(self) -> Received:
         return self.received[-1]
 
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
 
-@pytest.fixture
-def bot() -> Iterator[BotServer]:
+
+@contextmanager
+def bot_server() -> Iterator[BotServer]:
     bot = BotServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -78,6 +84,12 @@ def bot() -> Iterator[BotServer]:
     server.shutdown()
     thread.join(5)
     server.server_close()
+
+
+@pytest.fixture
+def bot() -> Iterator[BotServer]:
+    with bot_server() as bot:
+        yield bot
 
 
 @pytest.fixture
@@ -125,6 +137,14 @@ class Line:
 
     def put(self, path: str, body: Any) -> requests.Response:
         return self.session.put(self.sim.url + path, json=body, timeout=10)
+
+    def make_menu(self, menu: Any, picture: bytes, *, alias: str) -> str:
+        """The id of a new rich menu with its image."""
+        made: str = self.post("/v2/bot/richmenu", menu).json()["richMenuId"]
+        url, head = f"/v2/bot/richmenu/{made}/content", {"content-type": "image/png"}
+        assert self.session.post(self.sim.url + url, headers=head, data=picture, timeout=10).ok
+        self.post("/v2/bot/richmenu/alias", {"richMenuAliasId": alias, "richMenuId": made})
+        return made
 
     def reply(self, token: str, *texts: str, **more: Any) -> requests.Response:
         body = {"replyToken": token, "messages": messages(*(texts or ("はい",)))}

@@ -3,8 +3,6 @@
 `python -m tests.linesim.patient http://127.0.0.1:4001/`
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 

@@ -3,8 +3,6 @@
 The `init` was killed after each step.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -53,12 +51,7 @@ class Guarded:
         return self.stack.enter_context(connect(self.uri_of(who), app_name="tests"))
 
 
-STEPS = [
-    "write_for_owner",
-    "_make_user",
-    "_change",
-    "_write_role",
-]
+STEPS = ["write_for_owner", "_make_user", "_change", "_write_role"]
 
 
 def die_after(monkeypatch: pytest.MonkeyPatch, nth: int, died: Callable[[str], None]) -> None:

@@ -1,7 +1,5 @@
 """The reading user can make an export, and the dispatcher's user can import it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from linedesk.backup.export import export_database

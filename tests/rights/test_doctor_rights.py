@@ -1,7 +1,5 @@
 """The doctor on a server with authorization: the checks and the rights of each user."""
 
-from __future__ import annotations
-
 import json
 
 from click.testing import CliRunner

@@ -1,15 +1,11 @@
 """Each user's rights are sufficient for its work, by the real code, and no more."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from bson.timestamp import Timestamp
-from click.testing import CliRunner
-from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from dispatcher.commit.committer import Committer
@@ -20,25 +16,20 @@ from dispatcher.lease import Lease
 from frontdesk import recvq
 from frontdesk.errors import NotStored
 from jobworker.record.dead_letters import Ageing
-from linedesk.launch import main
 from linedesk.launch.dispatcher import make_feed
 from linedesk.operate.acts import Acts, Head, OperatorControl
 from linedesk.setup.neighbours import CAPPED_BYTES, PLAIN, Neighbours
 from linedesk.setup.uri import Uri
 from linedesk.setup.users import WHO
 from linedesk.store.control import Scope
-from linedesk.store.documents import (
-    PROGRESS,
-    RECVQ,
-    Document,
-    make_document,
-    make_heartbeat,
-)
+from linedesk.store.documents import PROGRESS, RECVQ, Document, make_document, make_heartbeat
 from linedesk.store.errors import UNAUTHORIZED, AccessRefused
 from linedesk.store.insert import insert_documents
 from linedesk.store.queue.guard import Guard
 from linedesk.store.queue.usage import RecvqUsage
+from tests.linedesk.commands.terminals import typed
 from tests.rights.conftest import Guarded
+from tests.rows import Db
 from tests.waiting import eventually
 
 LINE_BOT = "line_bot"
@@ -48,34 +39,27 @@ CONVERSATION: Document = {"channel": "main", "key": "U1", "kind": "user", "n": 1
 
 
 @pytest.fixture(scope="module")
-def admin(guarded: Guarded) -> Database[Any]:
+def admin(guarded: Guarded) -> Db:
     return guarded.client_of("admin")[LINE_BOT]
 
 
 @pytest.fixture(scope="module")
-def frontdesk(guarded: Guarded) -> Database[Any]:
+def frontdesk(guarded: Guarded) -> Db:
     return guarded.client_of("frontdesk")[LINE_BOT]
 
 
 @pytest.fixture(scope="module")
-def dispatcher(guarded: Guarded) -> Database[Any]:
+def dispatcher(guarded: Guarded) -> Db:
     return guarded.client_of("dispatcher")[LINE_BOT]
 
 
 def a_document(name: str) -> Document:
-    event = {
-        "type": "message",
-        "webhookEventId": name,
-        "source": {"type": "user", "userId": "U1"},
-    }
+    event = {"type": "message", "webhookEventId": name, "source": {"type": "user", "userId": "U1"}}
     return make_document(event, channel="main", accept_time=datetime.now(UTC))
 
 
-# --- the work
-
-
 def test_a_dispatcher_makes_all_but_recvq_again(
-    admin: Database[Any], dispatcher: Database[Any], guarded: Guarded
+    admin: Db, dispatcher: Db, guarded: Guarded
 ) -> None:
     admin.client.drop_database(LINE_BOT)
     dispatcher["jobs"].insert_one({"_id": "uncapped now"})
@@ -90,9 +74,7 @@ def test_a_dispatcher_makes_all_but_recvq_again(
     guarded.init()
 
 
-def test_a_dispatcher_holds_the_lease_and_ends_what_a_predecessor_left_open(
-    dispatcher: Database[Any],
-) -> None:
+def test_a_dispatcher_holds_the_lease_and_ends_what_a_predecessor_left_open(dispatcher: Db) -> None:
     lease = Lease(dispatcher)
     assert lease.try_acquire()
     lease.renew()
@@ -112,7 +94,7 @@ def test_a_dispatcher_holds_the_lease_and_ends_what_a_predecessor_left_open(
 
 
 def test_the_change_stream_brings_what_was_stored(
-    guarded: Guarded, dispatcher: Database[Any], frontdesk: Database[Any]
+    guarded: Guarded, dispatcher: Db, frontdesk: Db
 ) -> None:
     """The oplog is read in test_processes.py."""
     with feed_client(guarded.uri_of("dispatcher"), app_name="tests") as client:
@@ -137,15 +119,10 @@ def test_the_change_stream_brings_what_was_stored(
 
 def run(guarded: Guarded, who: str, *arguments: str) -> str:
     """The output of a command by the user of this name."""
-    uri = guarded.uri_of(who)
-    answer = CliRunner().invoke(main.linedesk, [*arguments, "--json"], env={"MONGODB_URI": uri})
-    assert answer.exit_code == 0, answer.output
-    return answer.stdout
+    return typed({"MONGODB_URI": guarded.uri_of(who)})(*arguments, "--json").stdout
 
 
-def test_an_operator_reads_all_that_the_commands_show(
-    guarded: Guarded, admin: Database[Any]
-) -> None:
+def test_an_operator_reads_all_that_the_commands_show(guarded: Guarded, admin: Db) -> None:
     admin["deadletters"].insert_one({"_id": "letter-1", "cause": "handler: planted", **LETTER})
     admin["conversations"].insert_one({"_id": "main/U1", **CONVERSATION})
     assert "letter-1" in run(guarded, "operator", "dead", "list")
@@ -153,9 +130,7 @@ def test_an_operator_reads_all_that_the_commands_show(
     assert "main/U1" in run(guarded, "operator", "conversation", "show", "main/U1", "--text")
 
 
-def test_the_console_s_user_replays_and_drops_dead_letters(
-    guarded: Guarded, admin: Database[Any]
-) -> None:
+def test_the_console_s_user_replays_and_drops_dead_letters(guarded: Guarded, admin: Db) -> None:
     for name in ("letter-2", "letter-3"):
         admin["deadletters"].insert_one({"_id": name, "document": a_document(name), **LETTER})
     run(guarded, "console", "dead", "replay", "letter-2")
@@ -165,7 +140,7 @@ def test_the_console_s_user_replays_and_drops_dead_letters(
 
 
 def test_what_an_operator_orders_the_dispatcher_carries_out(
-    guarded: Guarded, dispatcher: Database[Any]
+    guarded: Guarded, dispatcher: Db
 ) -> None:
     """With the row in `audit` that each act has."""
     acts = Acts(guarded.client_of("console")[LINE_BOT], by="mika", via="page")
@@ -186,12 +161,9 @@ def test_what_an_operator_orders_the_dispatcher_carries_out(
     assert acts.resume(Scope("main", "U2"))
 
 
-def test_a_dispatcher_makes_changes_and_deletes_a_multicast(dispatcher: Database[Any]) -> None:
+def test_a_dispatcher_makes_changes_and_deletes_a_multicast(dispatcher: Db) -> None:
     for command in writes_to("batches"):
         assert dispatcher.command(command)["n"] == 1
-
-
-# --- where it ends
 
 
 def of(user: str, *commands: Document, place: str = LINE_BOT) -> list[tuple[str, str, Document]]:
@@ -290,7 +262,7 @@ def test_all_else_is_refused(guarded: Guarded) -> None:
     assert allowed == []
 
 
-def is_refused(place: Database[Any], command: Document) -> bool:
+def is_refused(place: Db, command: Document) -> bool:
     try:
         place.command(command)
     except OperationFailure as error:
@@ -298,7 +270,7 @@ def is_refused(place: Database[Any], command: Document) -> bool:
     return False
 
 
-def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Database[Any]) -> None:
+def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Db) -> None:
     """Otherwise all of recvq would be read again after each replaced password."""
     with dispatcher[RECVQ].watch(max_await_time_ms=1) as stream:
         stream.try_next()
@@ -311,7 +283,7 @@ def test_a_refused_feed_keeps_its_position(guarded: Guarded, dispatcher: Databas
 
 
 def test_a_front_desk_with_a_wrong_password_says_so_for_as_long_as_it_lasts(
-    guarded: Guarded, frontdesk: Database[Any], monkeypatch: pytest.MonkeyPatch
+    guarded: Guarded, frontdesk: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the refusal the driver asks the server nothing for a while, as if it were away."""
     monkeypatch.setattr(recvq, "PROBE_SECONDS", 0.1)

@@ -1,7 +1,5 @@
 """The real processes, each as its own user; and passwords that are replaced under them."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import closing

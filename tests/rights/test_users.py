@@ -1,7 +1,5 @@
 """`linedesk init --users`: users with the rights they need, and files that open MongoDB."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 from typing import Any

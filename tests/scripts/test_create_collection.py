@@ -1,7 +1,5 @@
 """scripts/create_collection.js, run through the real mongosh, makes what `linedesk init` makes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import uuid
@@ -11,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.setup.collections import DEFAULT_CAPPED_BYTES, create_collections
 from linedesk.store.client import Client
 from tests.conftest import missing
+from tests.linedesk.store.test_collections import empty as empty
+from tests.rows import Db
+from tests.waiting import ran
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "create_collection.js"
@@ -34,33 +34,20 @@ def mongosh() -> list[str]:
 
 
 @pytest.fixture
-def empty(client: Client) -> Iterator[Database[Any]]:
-    database = client[f"test_{uuid.uuid4().hex[:12]}"]
-    yield database
-    client.drop_database(database.name)
-
-
-@pytest.fixture
-def initialised(client: Client) -> Iterator[Database[Any]]:
+def initialised(client: Client) -> Iterator[Db]:
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     create_collections(database)
     yield database
     client.drop_database(database.name)
 
 
-def run(mongosh: list[str], uri: str, database: Database[Any], more: str = "") -> tuple[int, str]:
+def run(mongosh: list[str], uri: str, database: Db, more: str = "") -> tuple[int, str]:
     choice = f"var DATABASE = '{database.name}'{more}"
-    answer = subprocess.run(
-        [*mongosh, uri, "--quiet", "--norc", "--eval", choice, str(SCRIPT)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    answer = ran([*mongosh, uri, "--quiet", "--norc", "--eval", choice, str(SCRIPT)])
     return answer.returncode, answer.stdout + answer.stderr
 
 
-def shape(database: Database[Any]) -> Shape:
+def shape(database: Db) -> Shape:
     """Everything that the two ways of making a database could disagree about."""
     rows = {row["name"]: row for row in database.list_collections()}
     found: Shape = {name: {"type": rows[name]["type"], **rows[name]["options"]} for name in rows}
@@ -72,7 +59,7 @@ def shape(database: Database[Any]) -> Shape:
 
 
 def test_makes_exactly_what_init_makes_and_a_second_run_changes_nothing(
-    mongosh: list[str], mongo_uri: str, empty: Database[Any], initialised: Database[Any]
+    mongosh: list[str], mongo_uri: str, empty: Db, initialised: Db
 ) -> None:
     code, output = run(mongosh, mongo_uri, empty)
     assert code == 0, output
@@ -97,7 +84,7 @@ def test_it_has_the_collections_of_this_release() -> None:
 
 
 def test_an_uncapped_recvq_is_refused_and_nothing_is_made(
-    mongosh: list[str], mongo_uri: str, empty: Database[Any]
+    mongosh: list[str], mongo_uri: str, empty: Db
 ) -> None:
     empty.create_collection("recvq")
     code, output = run(mongosh, mongo_uri, empty)

@@ -4,11 +4,8 @@ it scans nothing large.
 One shell runs all the calls, since its start is slow.
 """
 
-from __future__ import annotations
-
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +13,6 @@ from typing import Any
 
 import pytest
 from bson import ObjectId, json_util
-from pymongo.database import Database
 
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
@@ -24,8 +20,9 @@ from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document, make_heartbeat
 from linedesk.store.records.effects import place_of
 from tests.linedesk.operate.hand import a_call, a_row, a_run
-from tests.rows import put_rows
+from tests.rows import Db, put_rows
 from tests.scripts.test_create_collection import mongosh as mongosh
+from tests.waiting import ran
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "inspect.js"
@@ -93,7 +90,7 @@ LEADER: Document = {
 }
 
 
-def fill(database: Database[Any]) -> None:
+def fill(database: Db) -> None:
     """A small house in which each kind of thing happened once."""
     ids = [OWN_ID, *(ObjectId() for _ in range(4))]
     documents = [{"_id": id_, **event(number)} for number, id_ in enumerate(ids, start=1)]
@@ -146,14 +143,10 @@ def fill(database: Database[Any]) -> None:
     database["status"].insert_many([leader, stale, ended, *desks])
 
 
-def ask(mongosh: list[str], uri: str, database: Database[Any], code: str) -> str:
+def ask(mongosh: list[str], uri: str, database: Db, code: str) -> str:
     place = uri.replace("/?", f"/{database.name}?")
-    answer = subprocess.run(
+    answer = ran(
         [*mongosh, place, "--quiet", "--norc", "--eval", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
         env={**os.environ, "TZ": "Asia/Tokyo"},
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
@@ -161,7 +154,7 @@ def ask(mongosh: list[str], uri: str, database: Database[Any], code: str) -> str
 
 
 @pytest.fixture(scope="module")
-def house(client: Client) -> Database[Any]:
+def house(client: Client) -> Db:
     database = client["test_inspect_js"]
     client.drop_database(database)
     create_collections(database, capped_bytes=MEGABYTE)
@@ -170,7 +163,7 @@ def house(client: Client) -> Database[Any]:
 
 
 @pytest.fixture(scope="module")
-def answers(mongosh: list[str], mongo_uri: str, house: Database[Any]) -> Mapping[str, Any]:
+def answers(mongosh: list[str], mongo_uri: str, house: Db) -> Mapping[str, Any]:
     house.command("profile", 2)
     tell = "const tell = (name, told) => print(`\\n##${name}\\n${EJSON.stringify(told)}`);"
     asked = "".join(f"tell({name!r}, {code});" for name, code in QUESTIONS.items())
@@ -182,7 +175,7 @@ def answers(mongosh: list[str], mongo_uri: str, house: Database[Any]) -> Mapping
     return {name: json_util.loads(answer, json_options=AWARE) for name, _, answer in parts}
 
 
-def test_status_has_each_processs_report(answers: Mapping[str, Any], house: Database[Any]) -> None:
+def test_status_has_each_processs_report(answers: Mapping[str, Any], house: Db) -> None:
     status = answers["status"]
     said = {row["pid"]: row for row in house["status"].find({"state": {"$ne": "ended"}})}
     assert {row["pid"]: row for row in status["processes"]} == said
@@ -194,7 +187,7 @@ def test_status_has_each_processs_report(answers: Mapping[str, Any], house: Data
 
 
 def test_lag_shows_the_dispatchers_figures_and_the_stored_rows(
-    answers: Mapping[str, Any], house: Database[Any]
+    answers: Mapping[str, Any], house: Db
 ) -> None:
     lag = answers["lag"]
     shared = LEADER.keys() & lag.keys()
@@ -269,16 +262,14 @@ def test_dead_shows_the_newest_letters(answers: Mapping[str, Any]) -> None:
     assert dead["letters"][0]["cause"] == "handler: KeyError"
 
 
-def test_what_people_wrote_shows_only_where_it_is_asked_for(
-    answers: Mapping[str, Any],
-) -> None:
+def test_what_people_wrote_shows_only_where_it_is_asked_for(answers: Mapping[str, Any]) -> None:
     for name, answer in answers.items():
         shown = json_util.dumps(answer, ensure_ascii=False)
         assert not re.search('retry-key|"token"', shown), name
         assert (SECRET in shown) == ("with text" in name), name
 
 
-def test_nothing_large_is_scanned(answers: Mapping[str, Any], house: Database[Any]) -> None:
+def test_nothing_large_is_scanned(answers: Mapping[str, Any], house: Db) -> None:
     """By MongoDB's profiler: an index, or a bounded number of the newest rows."""
     asked = {"appName": re.compile("^mongosh"), "op": {"$in": ["query", "command", "getmore"]}}
     found = house["system.profile"].find(asked)

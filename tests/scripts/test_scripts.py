@@ -4,13 +4,12 @@ missing requirements.
 A fake Python records its calls, so that no package is really installed.
 """
 
-from __future__ import annotations
-
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import Ended, ran
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ("bash", "basename", "cat", "cp", "cut", "dirname", "env", "flock", "mkdir", "rm")
@@ -47,15 +46,11 @@ class Checkout:
         (self._bin / "python3").write_text(PYTHON)
         (self._bin / "python3").chmod(0o755)
 
-    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def run(self, *arguments: str, **environ: str) -> Ended:
+        return ran(
             [self.folder / "scripts" / "demo", *arguments],
             env={"PATH": str(self._bin), "CALLS": str(self._calls)} | environ,
             cwd="/",
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
         )
 
     def calls(self) -> list[str]:

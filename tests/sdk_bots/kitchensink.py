@@ -37,83 +37,68 @@ left = []
 saved = []
 
 
-def answer(line_bot_api, event, *messages):
+def answer(line_bot_api, event, *texts):
+    messages = [TextMessage(text=text) for text in texts]
     line_bot_api.reply_message(
-        ReplyMessageRequest(reply_token=event.reply_token, messages=list(messages))
+        ReplyMessageRequest(reply_token=event.reply_token, messages=messages)
     )
 
 
 @handler.add(MessageEvent, message=TextMessageContent)
 def handle_text_message(event):
-    text = event.message.text
+    text, user_id = event.message.text, event.source.user_id
     with ApiClient(configuration) as api_client:
         line_bot_api = MessagingApi(api_client)
         if text == "profile":
             show_profile(line_bot_api, event)
         elif text == "group":
             summary = line_bot_api.get_group_summary(event.source.group_id)
-            member = line_bot_api.get_group_member_profile(
-                event.source.group_id, event.source.user_id
-            )
-            answer(
-                line_bot_api,
-                event,
-                TextMessage(text=f"{summary.group_name}の{member.display_name}さん"),
-            )
+            member = line_bot_api.get_group_member_profile(event.source.group_id, user_id)
+            answer(line_bot_api, event, f"{summary.group_name}の{member.display_name}さん")
         elif text == "quota":
             quota = line_bot_api.get_message_quota()
             used = line_bot_api.get_message_quota_consumption()
-            answer(line_bot_api, event, TextMessage(text=f"{quota.type.value} {used.total_usage}"))
+            answer(line_bot_api, event, f"{quota.type.value} {used.total_usage}")
         elif text == "insight":
             with InsightClient(configuration) as insight_client:
                 try:
                     told = Insight(insight_client).get_friends_demographics().available
                 except InsightException as error:
                     told = error.status
-            answer(line_bot_api, event, TextMessage(text=f"insight: {told}"))
+            answer(line_bot_api, event, f"insight: {told}")
         elif text == "audience":
             with AudienceClient(configuration) as audience_client:
-                bases = [ManageAudience(audience_client).api_client.configuration.host]
-            answer(line_bot_api, event, TextMessage(text=f"audience: {bases[0]}"))
+                base = ManageAudience(audience_client).api_client.configuration.host
+            answer(line_bot_api, event, f"audience: {base}")
         elif text == "push":
-            line_bot_api.push_message(
-                PushMessageRequest(
-                    to=event.source.user_id, messages=[TextMessage(text="push です")]
-                )
-            )
+            messages = [TextMessage(text="push です")]
+            line_bot_api.push_message(PushMessageRequest(to=user_id, messages=messages))
         elif text == "multicast":
-            line_bot_api.multicast(
-                MulticastRequest(
-                    to=[event.source.user_id], messages=[TextMessage(text="multicast です")]
-                )
-            )
+            messages = [TextMessage(text="multicast です")]
+            line_bot_api.multicast(MulticastRequest(to=[user_id], messages=messages))
         elif text == "loading":
             line_bot_api.show_loading_animation(
-                ShowLoadingAnimationRequest(chat_id=event.source.user_id, loading_seconds=5)
+                ShowLoadingAnimationRequest(chat_id=user_id, loading_seconds=5)
             )
-            answer(line_bot_api, event, TextMessage(text="お待たせしました"))
+            answer(line_bot_api, event, "お待たせしました")
         elif text == "async":
-            thread = line_bot_api.get_profile(event.source.user_id, async_req=True)
-            answer(line_bot_api, event, TextMessage(text=thread.get().display_name))
+            thread = line_bot_api.get_profile(user_id, async_req=True)
+            answer(line_bot_api, event, thread.get().display_name)
         else:
-            answer(line_bot_api, event, TextMessage(text=text))
+            answer(line_bot_api, event, text)
 
 
 def show_profile(line_bot_api, event):
     if not isinstance(event.source, UserSource):
-        answer(line_bot_api, event, TextMessage(text="1対1でどうぞ"))
+        answer(line_bot_api, event, "1対1でどうぞ")
         return
     try:
         profile = line_bot_api.get_profile(user_id=event.source.user_id)
     except ApiException as error:
-        answer(line_bot_api, event, TextMessage(text=f"profile: {error.status}"))
+        answer(line_bot_api, event, f"profile: {error.status}")
         return
-    answer(
-        line_bot_api,
-        event,
-        TextMessage(text=f"Display name: {profile.display_name}"),
-        TextMessage(text=f"Status message: {profile.status_message}"),
-    )
+    name, message = profile.display_name, profile.status_message
+    answer(line_bot_api, event, f"Display name: {name}", f"Status message: {message}")
 
 
 @handler.add(MessageEvent, message=(ImageMessageContent, FileMessageContent))
@@ -123,13 +108,13 @@ def handle_content_message(event):
         with tempfile.NamedTemporaryFile(prefix="content-") as file:
             file.write(content)
             saved.append(bytes(content))
-        answer(MessagingApi(api_client), event, TextMessage(text=f"{len(content)} bytes"))
+        answer(MessagingApi(api_client), event, f"{len(content)} bytes")
 
 
 @handler.add(PostbackEvent)
 def handle_postback(event):
     with ApiClient(configuration) as api_client:
-        answer(MessagingApi(api_client), event, TextMessage(text=f"pong: {event.postback.data}"))
+        answer(MessagingApi(api_client), event, f"pong: {event.postback.data}")
 
 
 @handler.add(LeaveEvent)

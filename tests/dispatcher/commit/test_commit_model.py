@@ -1,7 +1,5 @@
 """The model of the leader's groups keeps every promise, and each of its guards is needed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

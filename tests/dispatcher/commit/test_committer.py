@@ -1,7 +1,5 @@
 """The thread that commits a leader's writes: each caller learns the certain end of its own."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +8,6 @@ from typing import Any
 
 import pytest
 from pymongo.client_session import ClientSession
-from pymongo.database import Database
 
 from dispatcher.commit import committer as module
 from dispatcher.commit.committer import Change, Committer, Fence, Write
@@ -22,9 +19,9 @@ from linedesk.store.client import Client
 from linedesk.store.documents import PROGRESS, Document
 from linedesk.store.errors import Replaced, StoreUnavailable, WriteRefused
 from tests.dispatcher.faults import failing
+from tests.rows import Db
 from tests.waiting import eventually
 
-Db = Database[Any]
 THINGS = "things"
 WAIT_SECONDS = 15.0
 
@@ -117,14 +114,6 @@ def leader(leaders: Leaders) -> Leader:
     return leaders()
 
 
-@pytest.fixture
-def deaths(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
-    """The errors that ended threads."""
-    died: list[BaseException | None] = []
-    monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_value))
-    return died
-
-
 @contextmanager
 def under_way(leader: Leader) -> Iterator[Write]:
     """A write of document 0 is being committed, and all others wait behind it."""
@@ -136,9 +125,6 @@ def under_way(leader: Leader) -> Iterator[Write]:
         yield first
     finally:
         leader.fence.go_on.set()
-
-
-# Groups.
 
 
 def test_writes_that_come_meanwhile_are_one_group(leader: Leader) -> None:
@@ -207,9 +193,6 @@ def test_large_groups_are_divided(
     assert leader.ends(first, *writes) == [True] * 6
     assert leader.fence.groups == 4
     assert numbers(leader.database, *range(6)) == [1] * 6
-
-
-# Groups that MongoDB does not confirm.
 
 
 @contextmanager
@@ -318,9 +301,6 @@ def test_a_write_without_an_answer_is_made_again_and_once(
     assert numbers(leader.database, 1, 2) == [1, 1]
 
 
-# Another leader.
-
-
 def replaced(leader: Leader, epoch: int = 2) -> Committer:
     successor = Committer(leader.database)
     Progress(successor, feed="memory", epoch=epoch).take_over()
@@ -388,9 +368,6 @@ def test_only_so_many_are_left(leader: Leader, monkeypatch: pytest.MonkeyPatch) 
     assert leader.committer.commit_later(one_more(1))
 
 
-# Time that is over, and the stop.
-
-
 def test_a_write_whose_time_is_over_before_its_group_begins_is_never_made(leader: Leader) -> None:
     with under_way(leader) as first:
         withdrawn, patient = leader.adds(1), leader.adds(2)
@@ -427,9 +404,6 @@ def test_a_stop_does_not_wait_for_a_mongodb_that_is_away(
                 leader.committer.result(one)
     assert deaths == []
     assert numbers(leader.database, 1, 2) == [0, 0]
-
-
-# Reads.
 
 
 def test_a_read_sees_all_that_was_committed_and_the_take_over(leaders: Leaders) -> None:

@@ -1,14 +1,11 @@
 """Progress: only the holder of the epoch writes it, and its part of a group is small."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 import bson
 import pytest
 from bson import ObjectId
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Change, Committer
 from dispatcher.commit.progress import Progress, Start
@@ -17,6 +14,7 @@ from linedesk.store.client import Client
 from linedesk.store.documents import SCHEMA, Document
 from linedesk.store.errors import OtherSchema, Replaced, StoreUnavailable
 from tests.dispatcher.faults import failing
+from tests.rows import Db
 
 
 class Term:
@@ -24,7 +22,7 @@ class Term:
     without its pool.
     """
 
-    def __init__(self, database: Database[Document], epoch: int, *, feed: str = "memory") -> None:
+    def __init__(self, database: Db, epoch: int, *, feed: str = "memory") -> None:
         self.committer = Committer(database)
         self.progress = Progress(self.committer, feed=feed, epoch=epoch)
         self.tracker = ProgressTracker()
@@ -65,14 +63,14 @@ class Term:
         return 0.0
 
 
-def began(database: Database[Document], epoch: int = 1) -> Term:
+def began(database: Db, epoch: int = 1) -> Term:
     """A term that has taken over."""
     term = Term(database, epoch)
     term.take_over()
     return term
 
 
-def found(database: Database[Document]) -> dict[str, Any]:
+def found(database: Db) -> dict[str, Any]:
     document = database["progress"].find_one({"_id": "dispatcher"})
     assert document is not None
     return document
@@ -86,7 +84,7 @@ def found(database: Database[Document]) -> dict[str, Any]:
     ],
 )
 def test_progress_of_another_schema_is_left_unchanged(
-    database: Database[Document], change: Document, words: str
+    database: Db, change: Document, words: str
 ) -> None:
     """A standby may have looked before."""
     began(database)
@@ -97,7 +95,7 @@ def test_progress_of_another_schema_is_left_unchanged(
     assert found(database) == before
 
 
-def test_a_predecessor_is_refused(database: Database[Document]) -> None:
+def test_a_predecessor_is_refused(database: Db) -> None:
     first = began(database)
     began(database, 2)
     before = found(database)
@@ -111,7 +109,7 @@ def test_a_predecessor_is_refused(database: Database[Document]) -> None:
 
 @pytest.mark.parametrize("reached", [True, False], ids=["committed", "aborted"])
 def test_a_group_of_unknown_outcome_is_repeated_by_the_next_one(
-    database: Database[Document], reached: bool
+    database: Db, reached: bool
 ) -> None:
     one = began(database)
     one.finish("a")
@@ -126,7 +124,7 @@ def test_a_group_of_unknown_outcome_is_repeated_by_the_next_one(
     assert (document["after"], document["ring"][:3]) == ("b", ["a", "b", None])
 
 
-def last_save_bytes(client: Client, database: Database[Document]) -> int:
+def last_save_bytes(client: Client, database: Db) -> int:
     """The cost of the last group in the oplog."""
     condition = {"o.applyOps.ns": f"{database.name}.progress"}
     entry = client.local["oplog.rs"].find_one(condition, sort=[("$natural", -1)])
@@ -135,7 +133,7 @@ def last_save_bytes(client: Client, database: Database[Document]) -> int:
 
 
 def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
-    database: Database[Document], client: Client
+    database: Db, client: Client
 ) -> None:
     """Written completely, the documents finished beyond it multiplied the oplog by four."""
     one = began(database)
@@ -161,9 +159,7 @@ def test_a_save_behind_a_slow_handler_costs_what_has_finished_since(
 
 
 @pytest.mark.parametrize("another", [True, False], ids=["by another write", "by itself"])
-def test_finished_places_lost_by_a_drop_are_written_again(
-    database: Database[Document], another: bool
-) -> None:
+def test_finished_places_lost_by_a_drop_are_written_again(database: Db, another: bool) -> None:
     """A save of changes only would leave holes, and a successor would decide those documents
     again.
     """
@@ -179,7 +175,7 @@ def test_finished_places_lost_by_a_drop_are_written_again(
     assert found(database)["finished"] == ["a", "b", "c"]
 
 
-def test_the_ring_comes_back_as_it_was_saved(database: Database[Document]) -> None:
+def test_the_ring_comes_back_as_it_was_saved(database: Db) -> None:
     one = began(database)
     ids = [ObjectId() for _ in range(RING_SLOTS * 2 + 30)]
     for first in range(0, len(ids), 700):
@@ -191,7 +187,7 @@ def test_the_ring_comes_back_as_it_was_saved(database: Database[Document]) -> No
 
 
 def test_a_group_that_a_predecessor_began_before_the_take_over_is_not_committed_after_it(
-    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+    database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It sees `progress` as it was when it began, right after its session was ended."""
     first, second = began(database), Term(database, 2)

@@ -1,7 +1,5 @@
 """The conversations in memory: those used last remain, and those in use."""
 
-from __future__ import annotations
-
 import pytest
 
 from dispatcher.conversations import conversations

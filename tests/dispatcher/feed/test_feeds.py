@@ -1,7 +1,5 @@
 """One conformance suite for both feeds; then the oplog's own tests."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -12,7 +10,6 @@ from typing import Any
 import bson
 import pytest
 from bson.timestamp import Timestamp
-from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
@@ -26,11 +23,12 @@ from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, Document, name_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.insert import insert_documents
+from tests.dispatcher.conftest import FEEDS
 from tests.dispatcher.fakes import document, numbered
 from tests.dispatcher.faults import failing
 from tests.linedesk.store.lagging import LaggingSet
+from tests.rows import Db
 
-FEEDS = ("changestream", "oplog")
 _FIRST_COPY = WriteConcern(w=1)
 _LOCAL = ReadConcern("local")
 
@@ -39,7 +37,7 @@ _LOCAL = ReadConcern("local")
 class Place:
     """recvq of a real database, read by one of the real feeds."""
 
-    database: Database[Document]
+    database: Db
     name: str
 
     def feed(self) -> Feed:
@@ -59,7 +57,7 @@ class Place:
 
 
 @pytest.fixture(params=FEEDS)
-def place(request: pytest.FixtureRequest, database: Database[Document]) -> Place:
+def place(request: pytest.FixtureRequest, database: Db) -> Place:
     return Place(database, request.param)
 
 
@@ -154,9 +152,7 @@ def test_an_unusable_token_is_lost_history(place: Place) -> None:
 
 @pytest.mark.parametrize("name", FEEDS)
 def test_a_position_too_far_back_to_be_walked_from_is_lost_history(
-    database: Database[Document],
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Db, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No other try would come further; one that ends sooner is tried again."""
     for module in ("oplog", "change_stream"):
@@ -174,7 +170,7 @@ def test_a_position_too_far_back_to_be_walked_from_is_lost_history(
 
 
 @pytest.mark.parametrize("name", FEEDS)
-def test_only_inserts_into_recvq_are_shown(database: Database[Document], name: str) -> None:
+def test_only_inserts_into_recvq_are_shown(database: Db, name: str) -> None:
     """No document that is evicted, updated or deleted there, and none of other collections."""
     place = Place(database, name)
     database.drop_collection(RECVQ)
@@ -197,7 +193,7 @@ def test_only_inserts_into_recvq_are_shown(database: Database[Document], name: s
 @pytest.mark.parametrize("name", FEEDS)
 @pytest.mark.parametrize("code", [237, 43])
 def test_a_cursor_that_the_server_ends_is_opened_again(
-    database: Database[Document], mongo_uri: str, name: str, code: int
+    database: Db, mongo_uri: str, name: str, code: int
 ) -> None:
     place = Place(database, name)
     with (
@@ -230,9 +226,6 @@ def test_a_document_not_on_a_majority_is_not_handed_out(lagging: LaggingSet) -> 
     for feed in feeds:
         assert names(read(feed, 1)) == ["e0"]
         feed.close()
-
-
-# The oplog alone.
 
 
 def insert_entry(id_: int, namespace: str = "line_bot.recvq") -> Document:
@@ -307,9 +300,7 @@ def test_an_oplog_entry_that_takes_the_collection_away_is_lost_history(command: 
         list(inserts(transaction(entry), "line_bot.recvq"))
 
 
-def test_a_position_moves_past_a_transaction_only_with_its_last_document(
-    database: Database[Document],
-) -> None:
+def test_a_position_moves_past_a_transaction_only_with_its_last_document(database: Db) -> None:
     """Otherwise the rest of it would be lost with a crash."""
     database.drop_collection(RECVQ)
     database.create_collection(RECVQ)

@@ -1,33 +1,22 @@
 """A quiet feed proves that it delivers, and its position does not grow old meanwhile."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
-from dispatcher.feed.reader import (
-    HEARTBEAT_AFTER_SECONDS,
-    HEARTBEAT_BACK_SECONDS,
-    Heartbeat,
-)
+from dispatcher.feed.reader import HEARTBEAT_AFTER_SECONDS, HEARTBEAT_BACK_SECONDS, Heartbeat
 from linedesk.setup.collections import create_collections
 from linedesk.setup.private_mongod import EmbeddedMongod
 from linedesk.store.client import connect
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.documents import PROGRESS, RECVQ, Document, is_heartbeat, make_document
-from tests.dispatcher.conftest import Dispatch, limit_feed
+from linedesk.store.documents import PROGRESS, RECVQ, is_heartbeat, make_document
+from tests.dispatcher.conftest import FEEDS, Dispatch, Store, Told, limit_feed
 from tests.dispatcher.fakes import RecordingWorker, document
 from tests.dispatcher.lost_history import roll_over
+from tests.rows import Db
 from tests.waiting import eventually
 
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
-
-FEEDS = ("changestream", "oplog")
 QUIET_SECONDS = HEARTBEAT_AFTER_SECONDS
 BACK_SECONDS = HEARTBEAT_BACK_SECONDS
 QUICK = {"heartbeat_after_seconds": 0.1}
@@ -36,7 +25,7 @@ QUICK = {"heartbeat_after_seconds": 0.1}
 class Hand:
     """A heartbeat on a clock moved by hand, and its guard."""
 
-    def __init__(self, database: Database[Document], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, database: Db, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         self.closed: str | None = None
         self._recvq = database[RECVQ]
@@ -56,7 +45,7 @@ class Hand:
 
 
 @pytest.fixture
-def hand(database: Database[Document], monkeypatch: pytest.MonkeyPatch) -> Hand:
+def hand(database: Db, monkeypatch: pytest.MonkeyPatch) -> Hand:
     create_collections(database, capped_bytes=MEGABYTE)
     return Hand(database, monkeypatch)
 
@@ -97,13 +86,13 @@ def quick(short_limits: dict[str, Any]) -> None:
     short_limits["quiet_seconds"] = 0.05
 
 
-def beats(database: Database[Document]) -> int:
+def beats(database: Db) -> int:
     return database[RECVQ].count_documents({"heartbeat": True})
 
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_no_bot_sees_one_neither_from_the_feed_nor_from_a_scan(
-    database: Database[Document], dispatch: Dispatch, store: Store, quick: None, feed: str
+    database: Db, dispatch: Dispatch, store: Store, quick: None, feed: str
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
     worker = RecordingWorker()
@@ -126,12 +115,12 @@ def test_no_bot_sees_one_neither_from_the_feed_nor_from_a_scan(
     assert again.decided == ["e0", "e1"]
 
 
-def passed(database: Database[Document]) -> int:
+def passed(database: Db) -> int:
     return int((database[PROGRESS].find_one() or {"passed": 0})["passed"])
 
 
 def test_a_feed_that_does_not_bring_one_is_opened_again(
-    database: Database[Document],
+    database: Db,
     dispatch: Dispatch,
     store: Store,
     told: Told,
@@ -162,11 +151,7 @@ def test_a_feed_that_does_not_bring_one_is_opened_again(
 
 
 def test_a_reader_reports_its_last_delivery_and_why_it_is_held_back(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    quick: None,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Db, dispatch: Dispatch, store: Store, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_collections(database, capped_bytes=MEGABYTE)
     worker = RecordingWorker()

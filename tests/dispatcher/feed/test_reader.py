@@ -1,7 +1,5 @@
 """The reader after each kind of failure: its feed and its scan follow a script."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -140,11 +138,7 @@ OK = QUIET
         (None, [OK, AWAY, OK], ["scan", "open_at", 1, "scan", "open_at"]),
         # It was opened behind the scan, and no position is known yet.
         (None, [OK, OK, AWAY], ["scan", "open_at", "read", 1, "scan"]),
-        (
-            None,
-            [OK, OK, QUIET, AWAY],
-            ["scan", "open_at", "read", "read", 1, ("open", "moved 1")],
-        ),
+        (None, [OK, OK, QUIET, AWAY], ["scan", "open_at", "read", "read", 1, ("open", "moved 1")]),
         # More documents of the same place move the token with the last.
         ("t", [OK, item("a", None), AWAY], [("open", "t"), "read", "read", 1, ("open", "t")]),
     ],

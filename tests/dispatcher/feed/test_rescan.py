@@ -1,7 +1,5 @@
 """Lost history loses nothing that recvq still holds (G9), on the real server."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 from bson import ObjectId
 from bson.timestamp import Timestamp
-from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
@@ -29,16 +26,13 @@ from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import PROGRESS, RECVQ, SCHEMA, Document, name_of
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.limits import SAFE_ORDER_SLACK
-from tests.dispatcher.conftest import Dispatch
+from tests.dispatcher.conftest import FEEDS, Dispatch, Store, Told
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.lost_history import roll_over
 from tests.linedesk.store.lagging import LaggingSet
+from tests.rows import Db
 from tests.waiting import eventually
 
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
-
-FEEDS = ("changestream", "oplog")
 LOCAL = ReadConcern("local")
 
 
@@ -65,9 +59,6 @@ class Taken:
         return [name_of(one) for one in self.documents]
 
 
-# Scans.
-
-
 @pytest.fixture
 def wide_oplog(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of a server just started reaches back a second, so that any pass would be long."""
@@ -75,7 +66,7 @@ def wide_oplog(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_scan_from_near_the_beginning_begins_with_the_first_document(
-    database: Database[Document], store: Store
+    database: Db, store: Store
 ) -> None:
     given, taken = numbered(700), Taken()
     store(database, *given)
@@ -84,7 +75,7 @@ def test_a_scan_from_near_the_beginning_begins_with_the_first_document(
 
 
 def test_a_scan_begins_some_way_behind_the_last_finished_document(
-    database: Database[Document], store: Store
+    database: Db, store: Store
 ) -> None:
     """Where record ids no longer begin with 1, and the number of documents changes meanwhile."""
     given = numbered(9000)
@@ -100,7 +91,7 @@ def test_a_scan_begins_some_way_behind_the_last_finished_document(
 
 @pytest.mark.usefixtures("wide_oplog")
 def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
-    database: Database[Document], store: Store, told: Told
+    database: Db, store: Store, told: Told
 ) -> None:
     given = numbered(LONG_PASS_DOCUMENTS + 200)
     for first in range(0, len(given), 1000):
@@ -117,7 +108,7 @@ def test_a_long_pass_is_followed_by_another_that_repeats_nothing(
     assert all(row["_id"] in one.seen for row in late)
 
 
-def test_a_scan_ends_on_request(database: Database[Document], store: Store) -> None:
+def test_a_scan_ends_on_request(database: Db, store: Store) -> None:
     store(database, *numbered(300))
     taken = Taken()
     one = Rescan(database[RECVQ]).scan(None, taken, lambda: len(taken.documents) == 7)
@@ -125,7 +116,7 @@ def test_a_scan_ends_on_request(database: Database[Document], store: Store) -> N
     assert len(taken.documents) == 7
 
 
-def test_a_scan_that_is_overtaken_begins_again(database: Database[Document], store: Store) -> None:
+def test_a_scan_that_is_overtaken_begins_again(database: Db, store: Store) -> None:
     numbers = itertools.count()
 
     def go_round() -> None:
@@ -207,9 +198,7 @@ def test_a_document_below_the_commit_point_is_in_the_scan_or_in_the_stream(
 
 
 @pytest.mark.parametrize("name", FEEDS)
-def test_documents_stored_during_the_scan_are_in_the_stream(
-    database: Database[Document], name: str
-) -> None:
+def test_documents_stored_during_the_scan_are_in_the_stream(database: Db, name: str) -> None:
     """The scan has read everything by its last document."""
     recvq, streamed = database[RECVQ], list[str]()
     recvq.insert_many(numbered(5))
@@ -233,7 +222,7 @@ def test_documents_stored_during_the_scan_are_in_the_stream(
 
 
 @pytest.fixture
-def inversion(database: Database[Document]) -> tuple[list[Any], int]:
+def inversion(database: Db) -> tuple[list[Any], int]:
     """The stream order of documents by several writers, and the place of one of them that lies
     before its predecessor in natural order."""
     database.drop_collection(RECVQ)
@@ -252,7 +241,7 @@ def inversion(database: Database[Document]) -> tuple[list[Any], int]:
     raise AssertionError("the writers met in order all the time")
 
 
-def inserts_in_oplog(database: Database[Document]) -> list[Document]:
+def inserts_in_oplog(database: Db) -> list[Document]:
     oplog = database.client.local.get_collection("oplog.rs", read_concern=LOCAL)
     found = oplog.find({"op": "i", "ns": f"{database.name}.{RECVQ}"}, {"o._id": 1})
     return list(found.sort("$natural", 1))
@@ -260,10 +249,7 @@ def inserts_in_oplog(database: Database[Document]) -> list[Document]:
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_a_scan_that_starts_at_an_inversion_finds_what_lies_before_its_start(
-    database: Database[Document],
-    dispatch: Dispatch,
-    inversion: tuple[list[Any], int],
-    feed: str,
+    database: Db, dispatch: Dispatch, inversion: tuple[list[Any], int], feed: str
 ) -> None:
     """All up to `after` in the order of the stream is finished; the next one lies before it."""
     stream, place = inversion
@@ -282,9 +268,6 @@ def test_a_scan_that_starts_at_an_inversion_finds_what_lies_before_its_start(
     eventually(lambda: len(worker.decided) >= len(expected), seconds=30)
     running.end()
     assert sorted(worker.decided) == expected
-
-
-# A dispatcher without a position.
 
 
 @pytest.mark.parametrize("feed", FEEDS)
@@ -329,7 +312,7 @@ def test_an_oplog_that_rolled_over_loses_nothing_and_repeats_nothing(
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_writers_that_insert_while_it_scans_lose_nothing(
-    database: Database[Document], dispatch: Dispatch, store: Store, feed: str
+    database: Db, dispatch: Dispatch, store: Store, feed: str
 ) -> None:
     """Natural order and stream order differ then."""
     store(database, *numbered(1500, keys=5, prefix="old"))
@@ -354,7 +337,7 @@ def test_writers_that_insert_while_it_scans_lose_nothing(
 
 
 def test_an_after_that_was_overwritten_is_logged_and_all_is_scanned(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     first = RecordingWorker()
     running = dispatch(database, first)
@@ -376,12 +359,7 @@ def test_an_after_that_was_overwritten_is_logged_and_all_is_scanned(
 
 @pytest.mark.parametrize(("before", "now"), [FEEDS, FEEDS[::-1]])
 def test_another_feed_than_before_loses_and_repeats_nothing(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    told: Told,
-    before: str,
-    now: str,
+    database: Db, dispatch: Dispatch, store: Store, told: Told, before: str, now: str
 ) -> None:
     first = RecordingWorker(lambda job: WAITS if name_of(job.document) == "e7" else JobResult.DONE)
     running = dispatch(database, first, feed=before)
@@ -401,11 +379,7 @@ def test_another_feed_than_before_loses_and_repeats_nothing(
 
 
 def test_documents_finished_while_a_scan_seeks_its_start_are_not_decided_again(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-    told: Told,
+    database: Db, dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     """More documents than the ring holds finish behind a slow one, which ends at that moment."""
     held = Holder("slow")
@@ -446,10 +420,7 @@ def test_documents_finished_while_a_scan_seeks_its_start_are_not_decided_again(
 
 @pytest.mark.parametrize("feed", FEEDS)
 def test_documents_stored_before_the_very_first_start_are_handled_once(
-    database: Database[Document],
-    dispatch: Dispatch,
-    store: Store,
-    feed: str,
+    database: Db, dispatch: Dispatch, store: Store, feed: str
 ) -> None:
     given = numbered(100, keys=7)
     store(database, *given[:90])

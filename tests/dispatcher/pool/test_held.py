@@ -1,7 +1,5 @@
 """Documents that wait long leave the window, keep their order, and come back: real groups."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time
@@ -11,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Change, Committer
 from dispatcher.commit.progress import HeldStore
@@ -20,14 +17,14 @@ from dispatcher.conversations.mailbox import Job, JobResult, Wait
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import CONVERSATIONS, HELD, PROGRESS, RECVQ, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
-from tests.dispatcher.conftest import Begin, Dispatch
+from tests.dispatcher.conftest import Begin, Dispatch, Store
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, figures_of, numbered
 from tests.dispatcher.faults import failing
 from tests.dispatcher.leader_terms import Gates, Process
+from tests.rows import Db
 from tests.waiting import eventually
 
-Store = Callable[..., None]
-SavedUpTo = Callable[[Database[Document], Any], None]
+SavedUpTo = Callable[[Db, Any], None]
 SOON = 0.3
 """`held_after_seconds` where a test waits for it."""
 
@@ -37,19 +34,16 @@ def _quick_saves(short_limits: dict[str, Any]) -> None:
     short_limits["pace_seconds"] = 0.005
 
 
-def held(database: Database[Document], **condition: Any) -> list[Document]:
+def held(database: Db, **condition: Any) -> list[Document]:
     return list(database[HELD].find(condition).sort("n", 1))
 
 
-def progress(database: Database[Document]) -> Document:
+def progress(database: Db) -> Document:
     return database[PROGRESS].find_one() or {}
 
 
-# The way into `held` and back.
-
-
 def test_a_long_waiting_document_is_held_and_progress_continues(
-    database: Database[Document], dispatch: Dispatch, store: Store, saved_up_to: SavedUpTo
+    database: Db, dispatch: Dispatch, store: Store, saved_up_to: SavedUpTo
 ) -> None:
     gates = Gates("U1")
     worker = RecordingWorker(gates)
@@ -80,7 +74,7 @@ def test_a_long_waiting_document_is_held_and_progress_continues(
 
 
 def test_a_successor_decides_what_is_held_first(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     running = dispatch(database, RecordingWorker(Gates("U1")), held_after_seconds=SOON)
     store(database, *(document(f"s{n}", "U1") for n in range(4)))
@@ -97,7 +91,7 @@ def test_a_successor_decides_what_is_held_first(
 
 
 def test_once_held_a_document_needs_recvq_no_more(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     gates = Gates("U1")
     worker = RecordingWorker(gates)
@@ -116,7 +110,7 @@ def test_once_held_a_document_needs_recvq_no_more(
 
 
 def test_one_stuck_key_neither_fills_the_window_nor_stops_anybody(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     """At a tenth of the numbers: 3,000 documents of a key and 200 others in a window of 1,000."""
     gates = Gates("stuck")
@@ -138,7 +132,7 @@ def test_one_stuck_key_neither_fills_the_window_nor_stops_anybody(
 
 
 def test_one_stuck_key_with_huge_documents_neither_fills_the_window_nor_stops_anybody(
-    database: Database[Document], dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
+    database: Db, dispatch: Dispatch, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of the key have 720 kB, in a window of 200 kB."""
     monkeypatch.setattr("dispatcher.pool.mailboxes.MOST_BYTES", 200_000)
@@ -167,7 +161,7 @@ UNKNOWN = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
 
 @pytest.mark.parametrize("reached", [True, False], ids=["committed", "aborted"])
 def test_a_transaction_of_unknown_outcome_is_settled_before_its_key_decides_on(
-    database: Database[Document], begin: Begin, reached: bool
+    database: Db, begin: Begin, reached: bool
 ) -> None:
     gates = Gates("U0")
     worker = RecordingWorker(gates)
@@ -191,7 +185,7 @@ def test_a_transaction_of_unknown_outcome_is_settled_before_its_key_decides_on(
 
 
 def test_a_document_decided_while_it_is_being_held_leaves_nothing_behind(
-    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+    database: Db, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Holder("e0")
     worker = RecordingWorker(slow)
@@ -216,7 +210,7 @@ def test_a_document_decided_while_it_is_being_held_leaves_nothing_behind(
 
 @pytest.mark.parametrize("before", [True, False])
 def test_documents_decided_together_while_they_are_being_held_leave_nothing_behind(
-    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch, before: bool
+    database: Db, begin: Begin, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
     """It is decided before the transaction of the move, or after it."""
     slow, together = Holder("e0"), list[list[str]]()
@@ -249,9 +243,7 @@ def test_documents_decided_together_while_they_are_being_held_leave_nothing_behi
     assert figures_of(one.pool, "held_keys", "held_documents") == (0, 0)
 
 
-def test_a_predecessor_can_neither_hold_nor_take_out(
-    database: Database[Document], begin: Begin
-) -> None:
+def test_a_predecessor_can_neither_hold_nor_take_out(database: Db, begin: Begin) -> None:
     gates = Gates("U0", "U1")
     first = begin(database, RecordingWorker(gates).decide)
     first.put(document("a", "U0"))
@@ -271,7 +263,7 @@ def test_a_predecessor_can_neither_hold_nor_take_out(
 
 
 def test_a_transaction_that_a_killed_process_left_open_blocks_no_other(
-    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+    database: Db, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MongoDB would keep it for a minute."""
     gates = Gates("U0")
@@ -300,9 +292,7 @@ def test_a_transaction_that_a_killed_process_left_open_blocks_no_other(
     assert (held(database), progress(database)["after"]) == ([], None)
 
 
-def test_a_full_scan_hands_out_nothing_that_is_held(
-    database: Database[Document], begin: Begin
-) -> None:
+def test_a_full_scan_hands_out_nothing_that_is_held(database: Db, begin: Begin) -> None:
     """With `after` gone, and the ring long past it, `held` itself is read."""
     first = begin(database, Gates("U0"))
     documents = numbered(5)
@@ -328,7 +318,7 @@ def test_a_full_scan_hands_out_nothing_that_is_held(
     second.pool.end_scan()
 
 
-def test_a_number_is_never_given_twice(database: Database[Document], begin: Begin) -> None:
+def test_a_number_is_never_given_twice(database: Db, begin: Begin) -> None:
     """Otherwise a document could come before an older one of its key."""
     first = begin(database, Gates("U0"))
     first.put(*numbered(3))
@@ -346,11 +336,8 @@ def test_a_number_is_never_given_twice(database: Database[Document], begin: Begi
     ]
 
 
-# Documents that are held, and others.
-
-
 def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
-    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch
+    database: Db, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [{"_id": one["_id"], "document": one} for one in numbered(2)]
     common = {"channel": "main", "key": "U0"}
@@ -370,13 +357,10 @@ def test_a_line_waits_without_a_thread_while_its_documents_cannot_be_loaded(
     eventually(lambda: worker.by_key["U0"] == ["e0", "e1"])
 
 
-# All of it at once.
-
-
 class Conversations:
     """The records of each key, of which only the last one's names are remembered."""
 
-    def __init__(self, database: Database[Document]) -> None:
+    def __init__(self, database: Db) -> None:
         self._rows = database[CONVERSATIONS]
 
     def record(self, committer: Committer, key: str, names: Sequence[str]) -> bool:
@@ -401,7 +385,7 @@ class Conversations:
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
 )
 def test_whenever_a_process_is_killed_each_key_is_decided_in_order_and_once(
-    database: Database[Document], begin: Begin, seed: int
+    database: Db, begin: Begin, seed: int
 ) -> None:
     """Keys are set aside, paused and resumed at random, transactions fail, and each epoch ends by
     a kill.

@@ -1,7 +1,5 @@
 """Which documents move to `held`, and which stay in the window: pure, on fixed mailboxes."""
 
-from __future__ import annotations
-
 import pytest
 
 from dispatcher.commit.tracker import ProgressTracker

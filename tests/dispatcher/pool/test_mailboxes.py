@@ -1,7 +1,5 @@
 """All mailboxes against a naive account of the same documents, through crashes and lost saves."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from datetime import UTC, datetime
 from typing import Any
@@ -716,9 +714,6 @@ def test_slow_runs_leave_threads_to_others_and_take_turns() -> None:
         assert mailboxes.decided(before)
         assert begun(mailboxes).name == after
         assert mailboxes.next(1.0) is None
-
-
-# Documents decided together with the first one.
 
 
 def put(mailboxes: Mailboxes, *documents: Document, again: bool = False) -> None:

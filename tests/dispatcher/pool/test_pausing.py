@@ -1,11 +1,6 @@
 """A paused key rests and stops no other; a released event is given up. All orders are forced."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Change
 from dispatcher.commit.tracker import ProgressSnapshot
@@ -14,19 +9,18 @@ from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.control import NO_PAUSES, Pause, Pauses, Scope
 from linedesk.store.documents import HELD, Document, name_of
 from linedesk.store.records.letters import RELEASED
-from tests.dispatcher.conftest import Begin, DeskOfPool
+from tests.dispatcher.conftest import Begin, DeskOfPool, MakePool
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import Gates
+from tests.rows import Db
 from tests.waiting import eventually
-
-MakePool = Callable[..., DeskOfPool]
 
 
 def paused(*scopes: str) -> Pauses:
     return Pauses(tuple(Pause(Scope.parse(one)) for one in scopes))
 
 
-def held(database: Database[Document]) -> list[Document]:
+def held(database: Db) -> list[Document]:
     return list(database[HELD].find().sort("n", 1))
 
 
@@ -61,9 +55,6 @@ class GivingUp:
 
     def wait_until_deferred(self, name: str) -> None:
         eventually(lambda: name in self.jobs and self.jobs[name].is_deferred)  # type: ignore[attr-defined]
-
-
-# Pauses.
 
 
 @pytest.mark.parametrize("scope", ["main/U1", "main", "all"])
@@ -121,12 +112,7 @@ def test_however_often_it_is_paused_and_resumed_each_key_is_decided_in_order_and
         assert worker.by_key[f"U{key}"] == [f"e{n}" for n in range(600) if n % 3 == key]
 
 
-# Paused documents in `held`.
-
-
-def test_a_paused_key_is_held_and_progress_continues(
-    database: Database[Document], begin: Begin
-) -> None:
+def test_a_paused_key_is_held_and_progress_continues(database: Db, begin: Begin) -> None:
     worker = RecordingWorker()
     one = begin(database, worker.decide, after_seconds=60.0, pauses=paused("main/U0"))
     given = numbered(MANY * 3, keys=2)
@@ -148,7 +134,7 @@ def test_a_paused_key_is_held_and_progress_continues(
 
 @pytest.mark.parametrize("again", [False, True], ids=["resumed", "and paused again"])
 def test_a_key_may_be_resumed_while_its_documents_are_on_their_way_into_held(
-    database: Database[Document], begin: Begin, monkeypatch: pytest.MonkeyPatch, again: bool
+    database: Db, begin: Begin, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     worker = RecordingWorker()
     one = begin(database, worker.decide, after_seconds=60.0, pauses=paused("main/U0"))
@@ -176,7 +162,7 @@ def test_a_key_may_be_resumed_while_its_documents_are_on_their_way_into_held(
 
 
 def test_a_successor_knows_the_pauses_before_it_decides_what_is_held(
-    database: Database[Document], begin: Begin
+    database: Db, begin: Begin
 ) -> None:
     first = begin(database, RecordingWorker().decide, pauses=paused("main"))
     first.put(*numbered(6, keys=2))
@@ -191,9 +177,6 @@ def test_a_successor_knows_the_pauses_before_it_decides_what_is_held(
     second.pool.obey(NO_PAUSES)
     eventually(lambda: second.save() and len(worker.decided) == 7)
     assert worker.by_key["U0"] == ["e0", "e2", "e4", "late"]
-
-
-# Releases.
 
 
 def until_given_up(desk: DeskOfPool, name: str) -> None:

@@ -1,25 +1,17 @@
 """The pool: order within a key, no key in another's way, and bounds; interleavings are forced."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 
 from dispatcher.conversations.mailbox import Job, JobResult, Run, Wait
 from dispatcher.pool.suspects import CrashSuspects
 from linedesk.store.documents import name_of
 from linedesk.store.records.waits import Why
-from tests.dispatcher.conftest import DeskOfPool
+from tests.dispatcher.conftest import MakePool
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import Gates
 from tests.waiting import eventually
-
-MakePool = Callable[..., DeskOfPool]
-
-
-# Order and parallelism.
 
 
 def test_one_key_is_decided_in_order(pool_of: MakePool) -> None:
@@ -77,9 +69,6 @@ def test_jobs_never_occupy_the_last_thread(pool_of: MakePool) -> None:
     desk.wait_until_idle()
 
 
-# Its life.
-
-
 def test_nothing_is_begun_after_the_stop(pool_of: MakePool) -> None:
     held = Holder("e0")
     worker = RecordingWorker(held)
@@ -93,9 +82,6 @@ def test_nothing_is_begun_after_the_stop(pool_of: MakePool) -> None:
     assert worker.decided == ["e0"]
     assert worker.epochs == []
     assert len(desk.tracker) == 2
-
-
-# Documents behind a job.
 
 
 class Gatherer:

@@ -1,7 +1,5 @@
 """Poison: which events are suspect, run alone and are given up; and which must not be blamed."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pymongo.database import Database
 
 from dispatcher.commit.progress import Progress, Start, Trying
 from dispatcher.commit.tracker import ProgressTracker
@@ -21,13 +18,11 @@ from dispatcher.pool.suspects import CrashSuspects, StartCounter
 from dispatcher.process import ExitReason
 from linedesk.store.documents import HELD, PROGRESS, Document, name_of
 from linedesk.store.errors import Replaced, StoreUnavailable
-from tests.dispatcher.conftest import DeskOfPool, Dispatch
+from tests.dispatcher.conftest import DeskOfPool, Dispatch, Store, Told
 from tests.dispatcher.fakes import WAITS, RecordingWorker, document, numbered
 from tests.dispatcher.leader_terms import took_over
+from tests.rows import Db
 from tests.waiting import eventually
-
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
 
 # Suspects. Pure.
 
@@ -192,13 +187,10 @@ def test_during_a_proof_all_others_wait_and_status_says_so(
     assert decide.beside["proof"] == set()
 
 
-# The stored notes, and when they are written.
-
-
 class Written:
     """Poison on the real `progress`, with one task at a time."""
 
-    def __init__(self, database: Database[Document], decide: Callable[[Any], JobResult]) -> None:
+    def __init__(self, database: Db, decide: Callable[[Any], JobResult]) -> None:
         self.rows = database[PROGRESS]
         self._database = database
         self._decide = decide
@@ -241,7 +233,7 @@ def dies(task: Any) -> JobResult | Wait:
     raise Died
 
 
-def test_a_death_beside_others_never_leads_to_a_dead_letter(database: Database[Document]) -> None:
+def test_a_death_beside_others_never_leads_to_a_dead_letter(database: Db) -> None:
     """Only a proof does, and only while nothing runs beside it."""
     written = Written(database, dies)
     two = [Trying(name, 1, datetime.now(UTC)) for name in ("a", "b")]
@@ -260,7 +252,7 @@ def test_a_death_beside_others_never_leads_to_a_dead_letter(database: Database[D
         written.laters.clear()
 
 
-def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]) -> None:
+def test_many_starts_in_a_row_begin_later_and_later(database: Db) -> None:
     written = Written(database, lambda task: JobResult.DONE)
     waits = []
     for starts in (0, 8, 9, 10, 11, 100):
@@ -271,7 +263,7 @@ def test_many_starts_in_a_row_begin_later_and_later(database: Database[Document]
     assert 12 <= waits[5] <= 15
 
 
-def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Document]) -> None:
+def test_a_run_that_parks_keeps_the_count_for_the_next(database: Db) -> None:
     """A job that first waits for a profile kills the process only in its second run."""
     took_over(database)[0].note_starts(6, Trying("bad", 1, datetime.now(UTC)))
     runs: list[Any] = []
@@ -289,7 +281,7 @@ def test_a_run_that_parks_keeps_the_count_for_the_next(database: Database[Docume
 
 
 def test_a_suspect_that_cannot_be_named_does_not_run(
-    database: Database[Document], monkeypatch: pytest.MonkeyPatch
+    database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[str] = []
     written = Written(database, lambda task: ran.append(task.name) or JobResult.DONE)
@@ -307,9 +299,7 @@ def test_a_suspect_that_cannot_be_named_does_not_run(
     assert written.row["starts"] == 1
 
 
-def test_the_late_end_of_an_abandoned_run_clears_no_other_suspect(
-    database: Database[Document],
-) -> None:
+def test_the_late_end_of_an_abandoned_run_clears_no_other_suspect(database: Db) -> None:
     """Its thread comes back while its job runs a second time, named by that run."""
     took_over(database)[0].note_starts(9)
     inside, back = threading.Event(), threading.Event()
@@ -367,7 +357,7 @@ class Deadly(RecordingWorker):
 
 
 def test_poison_is_given_up_after_few_starts_and_its_neighbours_continue(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     given = [document("before", "U0"), document("bad", "U0"), document("behind", "U0")]
     given += [document("slow", "U1"), document("bad too", "U2"), *numbered(5, keys=5, prefix="n")]
@@ -402,7 +392,7 @@ def test_poison_is_given_up_after_few_starts_and_its_neighbours_continue(
 
 
 def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
-    database: Database[Document], dispatch: Dispatch, store: Store
+    database: Db, dispatch: Dispatch, store: Store
 ) -> None:
     """A neighbour's progress says nothing of the one that has yet to run."""
     hold = threading.Event()
@@ -424,7 +414,7 @@ def test_the_count_ends_with_the_last_suspect_not_with_the_first_save(
 
 
 def test_starts_with_nothing_unfinished_do_not_count(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     """The cause of an idle process's death is no event: here it comes after all are decided."""
     # A start without a token scans, and treats documents stored meanwhile as older than itself.
@@ -444,9 +434,7 @@ def test_starts_with_nothing_unfinished_do_not_count(
         assert (database[PROGRESS].find_one() or {})["starts"] == 0
 
 
-def test_documents_in_held_are_suspect_as_well(
-    database: Database[Document], dispatch: Dispatch
-) -> None:
+def test_documents_in_held_are_suspect_as_well(database: Db, dispatch: Dispatch) -> None:
     """It left the window long ago, and may have killed the process all the same."""
     named: list[Any] = []
 

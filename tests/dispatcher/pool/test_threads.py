@@ -1,26 +1,21 @@
 """Handlers that do not return: abandoned, replaced, reported once, and their later results."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher.conversations.mailbox import HandlerCall, Job, JobResult, Run, Wait
 from dispatcher.pool.threads import Thread
 from dispatcher.process import ExitReason
 from linedesk.store.collections import DISPATCHER
-from linedesk.store.documents import LEASES, Document, name_of
-from tests.dispatcher.conftest import DeskOfPool, Dispatch
+from linedesk.store.documents import LEASES, name_of
+from tests.dispatcher.conftest import Dispatch, MakePool, Store, Told
 from tests.dispatcher.fakes import WAITS, Holder, RecordingWorker, document, figures_of, numbered
+from tests.rows import Db
 from tests.waiting import eventually
 
-MakePool = Callable[..., DeskOfPool]
-Store = Callable[..., None]
-Told = Callable[[str], list[str]]
 BUSY = ("threads", "busy_threads", "abandoned_threads")
 
 
@@ -62,9 +57,6 @@ class Handler:
         self._gate.set()
 
 
-# One handling has one end.
-
-
 def test_a_handling_returns_or_is_abandoned_and_never_both() -> None:
     returned, abandoned = HandlerCall(), HandlerCall()
     assert returned.end()
@@ -92,9 +84,6 @@ def test_of_many_simultaneous_ends_of_a_call_one_counts() -> None:
         for thread in threads:
             thread.join(15)
         assert len(won) == 1
-
-
-# The pool.
 
 
 def test_a_fresh_thread_takes_the_place_of_an_abandoned_one(pool_of: MakePool) -> None:
@@ -179,9 +168,6 @@ def test_only_a_handler_is_abandoned(pool_of: MakePool) -> None:
     eventually(lambda: desk.pool.threads.busy() == 0)
 
 
-# Limits of their own.
-
-
 def test_a_handler_is_overdue_by_its_own_limit(pool_of: MakePool) -> None:
     handler = Handler("long", "short", "other")
     desk = pool_of(handler)
@@ -222,16 +208,13 @@ def test_slow_handlers_leave_half_of_the_threads_to_others(pool_of: MakePool) ->
     assert sorted(handler.ended) == sorted((name, True) for name in handler.entered)
 
 
-# The dispatcher.
-
-
 @pytest.fixture(autouse=True)
 def _quick_looks(short_limits: dict[str, Any]) -> None:
     short_limits["supervise_seconds"] = 0.02
 
 
 def test_a_handler_that_does_not_return_is_named_once_and_runs_again(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     handler = Handler("slow")
     worker = RecordingWorker(handler)
@@ -251,7 +234,7 @@ def test_a_handler_that_does_not_return_is_named_once_and_runs_again(
 
 
 def test_a_stop_does_not_wait_for_abandoned_handlers(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     """Yet one may be in a call of LINE that it had begun, so the lease runs out by itself."""
     handler = Handler("slow")
@@ -267,7 +250,7 @@ def test_a_stop_does_not_wait_for_abandoned_handlers(
 
 
 def test_as_many_abandoned_threads_as_the_pool_has_end_the_process(
-    database: Database[Document], dispatch: Dispatch, store: Store, told: Told
+    database: Db, dispatch: Dispatch, store: Store, told: Told
 ) -> None:
     handler = Handler(*(f"e{n}" for n in range(4)), times=100)
     limits = {"handler_seconds": 0.05, "threads": 3, "drain_seconds": 0.1}

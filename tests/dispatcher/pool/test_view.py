@@ -2,10 +2,8 @@
 still.
 """
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,11 +16,9 @@ from dispatcher.pool.threads import Threads
 from dispatcher.pool.view import PoolView
 from linedesk.store.control import Pause, Pauses, Scope
 from linedesk.store.records.waits import Why
-from tests.dispatcher.conftest import DeskOfPool
+from tests.dispatcher.conftest import DeskOfPool, MakePool
 from tests.dispatcher.fakes import Holder, document, numbered
 from tests.waiting import eventually
-
-MakePool = Callable[..., DeskOfPool]
 
 
 def waiting(desk: DeskOfPool) -> list[tuple[str, str]]:

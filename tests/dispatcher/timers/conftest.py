@@ -1,24 +1,22 @@
 """Timers on the real MongoDB with a clock that is moved by hand, and rows as bots set them."""
 
-from __future__ import annotations
-
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher import timers
 from dispatcher.timers import Timers
-from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.timers import timer_id
+from tests.conftest import database as database
+
+# With all collections, unlike that of the other tests of the dispatcher.
+from tests.rows import Db
 
 NOON = datetime(2026, 4, 19, 12, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -65,23 +63,13 @@ def a_row(name: str = "tea", run_at: datetime | None = NOON, **more: Any) -> Doc
 
 
 @pytest.fixture
-def database(client: Client) -> Iterator[Database[Any]]:
-    """With all collections and their indexes, unlike that of the other tests of the dispatcher."""
-    database = client[f"test_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=16 * MEGABYTE)
-    yield database
-    for name in database.list_collection_names():
-        database.drop_collection(name)
-
-
-@pytest.fixture
 def clock() -> HandClock:
     return HandClock()
 
 
 @pytest.fixture
 def schedule(
-    database: Database[Any],
+    database: Db,
     client: Client,
     clock: HandClock,
     nothing_left: None,
@@ -101,14 +89,7 @@ def schedule(
     ) -> Timers:
         for name, value in {**SHORT, **short_limits, **limits}.items():
             monkeypatch.setattr(timers, name.upper(), value)
-        made.append(
-            Timers(
-                database,
-                lease_is_fresh=leads,
-                now=now,
-                registry=registry,
-            )
-        )
+        made.append(Timers(database, lease_is_fresh=leads, now=now, registry=registry))
         if inserting is not None:
             monkeypatch.setattr(made[-1]._guard, "inserting", inserting)
         made[-1].start()
@@ -121,7 +102,7 @@ def schedule(
         assert one.join(10)
 
 
-def rung(database: Database[Any]) -> list[str]:
+def rung(database: Db) -> list[str]:
     """The eventIds in recvq, in its order."""
     return [document["eventId"] for document in database["recvq"].find().sort("$natural", 1)]
 

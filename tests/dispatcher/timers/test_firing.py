@@ -1,16 +1,13 @@
 """One firing, step by step: a crash or a freeze in between loses and doubles nothing."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from bson.datetime_ms import DatetimeMS
-from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
 from dispatcher import timers as firing
@@ -20,10 +17,10 @@ from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
+from tests.dispatcher.conftest import Told
 from tests.dispatcher.timers.conftest import DAILY, DAY, NOON, RANG, HandClock, a_row, rung
 from tests.linedesk.store.lagging import LaggingSet
-
-Told = Callable[[str], list[str]]
+from tests.rows import Db
 
 
 class Died(Exception):
@@ -39,19 +36,19 @@ class Open:
     def look_when_due(self) -> None: ...
 
 
-def timer_firing(database: Database[Any], clock: HandClock, inserting: Any = None) -> TimerFiring:
+def timer_firing(database: Db, clock: HandClock, inserting: Any = None) -> TimerFiring:
     guard: Any = Open(inserting or (lambda size: nullcontext()))
     return TimerFiring(database, guard, now=clock, figures=TimerMetrics())
 
 
-def row(database: Database[Any], id_: str = "main/U1/tea") -> Document:
+def row(database: Db, id_: str = "main/U1/tea") -> Document:
     found: Document | None = database["schedule"].find_one({"_id": id_})
     assert found is not None
     return found
 
 
 def test_a_fired_timer_is_ended_by_the_clock_that_removes_it(
-    database: Database[Any], clock: HandClock
+    database: Db, clock: HandClock
 ) -> None:
     database["schedule"].insert_one(a_row())
     one = timer_firing(database, clock)
@@ -66,7 +63,7 @@ def test_a_fired_timer_is_ended_by_the_clock_that_removes_it(
 
 @pytest.mark.parametrize("every", [None, DAILY])
 def test_a_crash_between_the_insert_and_the_update_fires_once(
-    database: Database[Any], clock: HandClock, every: Any
+    database: Db, clock: HandClock, every: Any
 ) -> None:
     @contextmanager
     def dying(size: int) -> Iterator[None]:
@@ -85,7 +82,7 @@ def test_a_crash_between_the_insert_and_the_update_fires_once(
 
 
 def test_rows_that_were_read_by_a_process_that_froze_since_are_read_again(
-    database: Database[Any], clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    database: Db, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the meantime they fired, and recvq was overwritten: nothing else would prevent a second
     firing.
@@ -120,7 +117,7 @@ def test_rows_that_were_read_by_a_process_that_froze_since_are_read_again(
 )
 @pytest.mark.parametrize("after", [False, True], ids=["before the insert", "after it"])
 def test_a_row_that_was_changed_meanwhile_stays_as_it_is(
-    database: Database[Any], clock: HandClock, meanwhile: Document, after: bool
+    database: Db, clock: HandClock, meanwhile: Document, after: bool
 ) -> None:
     """The late event is in recvq: its job ends, since its row has a higher `n` by then."""
 
@@ -143,7 +140,7 @@ def test_a_row_that_was_changed_meanwhile_stays_as_it_is(
 
 
 def test_broken_rows_are_said_once_and_are_in_nobodys_way(
-    database: Database[Any], clock: HandClock, told: Told
+    database: Db, clock: HandClock, told: Told
 ) -> None:
     database["schedule"].insert_many(
         [
@@ -166,7 +163,7 @@ def test_broken_rows_are_said_once_and_are_in_nobodys_way(
 
 
 def test_a_document_that_mongodb_rejects_is_set_aside_and_the_others_fire(
-    database: Database[Any], clock: HandClock, told: Told
+    database: Db, clock: HandClock, told: Told
 ) -> None:
     deep: Document = {}
     for _ in range(178):
@@ -184,7 +181,7 @@ def test_a_document_that_mongodb_rejects_is_set_aside_and_the_others_fire(
 
 
 def test_a_batch_is_bounded_in_rows_and_bytes_and_goes_by_due_time(
-    database: Database[Any], clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    database: Db, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dispatcher.timers.BATCH_BYTES", 2500)
     text = {"text": "x" * 1000}
@@ -197,7 +194,7 @@ def test_a_batch_is_bounded_in_rows_and_bytes_and_goes_by_due_time(
 
 
 def test_daily_timers_fired_by_a_clock_ahead_return_to_their_regular_time(
-    database: Database[Any], clock: HandClock, told: Told, monkeypatch: pytest.MonkeyPatch
+    database: Db, clock: HandClock, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dispatcher.timers.BATCH_ROWS", 2)
     clock.move(hours=-6)

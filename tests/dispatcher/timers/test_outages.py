@@ -1,17 +1,15 @@
 """A MongoDB that fails under the timers: no timer is lost or fires twice, and it is logged."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from dispatcher import timers
 from dispatcher.timers import Timers
 from linedesk.store.client import Client, connect
+from tests.dispatcher.conftest import Told
 from tests.dispatcher.faults import failing
 from tests.dispatcher.timers.conftest import (
     DAILY,
@@ -23,9 +21,8 @@ from tests.dispatcher.timers.conftest import (
     asleep,
     rung,
 )
+from tests.rows import Db
 from tests.waiting import eventually
-
-Told = Callable[[str], list[str]]
 
 NEXT = "timer:main/U1/tea:1:2026-04-20T12:00:00.000Z"
 
@@ -33,7 +30,7 @@ NEXT = "timer:main/U1/tea:1:2026-04-20T12:00:00.000Z"
 @pytest.fixture
 def sleeper(
     mongo_uri: str,
-    database: Database[Any],
+    database: Db,
     clock: HandClock,
     nothing_left: None,
     monkeypatch: pytest.MonkeyPatch,
@@ -64,7 +61,7 @@ def sleeper(
 )
 @pytest.mark.usefixtures("sleeper")
 def test_timers_outlast_a_mongodb_that_fails(
-    client: Client, database: Database[Any], clock: HandClock, told: Told, fault: dict[str, Any]
+    client: Client, database: Db, clock: HandClock, told: Told, fault: dict[str, Any]
 ) -> None:
     commands = ["find", "insert", "update"]
     with failing(client, commands, appName="timers", **fault):
@@ -79,7 +76,7 @@ def test_timers_outlast_a_mongodb_that_fails(
 @pytest.mark.parametrize("command", ["insert", "update"])
 @pytest.mark.usefixtures("sleeper")
 def test_a_write_of_unknown_outcome_is_done_again(
-    client: Client, database: Database[Any], clock: HandClock, told: Told, command: str
+    client: Client, database: Db, clock: HandClock, told: Told, command: str
 ) -> None:
     unsure = {"code": 64, "errmsg": "waiting for replication timed out"}
     with failing(client, [command], times=1, appName="timers", writeConcernError=unsure):

@@ -1,7 +1,5 @@
 """The result of a due row."""
 
-from __future__ import annotations
-
 import errno
 from datetime import UTC, datetime, timedelta
 from typing import Any

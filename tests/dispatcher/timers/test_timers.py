@@ -1,7 +1,5 @@
 """The thread that fires timers: its wake-ups, its waits, and two of them at the same time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,13 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from dispatcher.timers import READ_SECONDS, TimerFiring, Timers
 from linedesk.setup.collections import create_collections
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.errors import RecvqClosed
+from tests.dispatcher.conftest import Told
 from tests.dispatcher.timers.conftest import (
     DAILY,
     DAY,
@@ -27,11 +25,10 @@ from tests.dispatcher.timers.conftest import (
     asleep,
     rung,
 )
+from tests.rows import Db
 from tests.waiting import eventually
 
 Start = Callable[..., Timers]
-Told = Callable[[str], list[str]]
-Found = Database[Any]
 
 
 class Looks:
@@ -60,11 +57,8 @@ def quiet(short_limits: dict[str, Any]) -> None:
     short_limits["clock_seconds"] = 60.0
 
 
-# Its firing times.
-
-
 def test_a_timer_fires_when_it_is_due_and_not_before(
-    schedule: Start, database: Found, clock: HandClock, looks: Looks
+    schedule: Start, database: Db, clock: HandClock, looks: Looks
 ) -> None:
     """And while it waits MongoDB is not asked, whatever the clock does."""
     database.schedule.insert_one(a_row(run_at=NOON + timedelta(seconds=60)))
@@ -82,7 +76,7 @@ def test_a_timer_fires_when_it_is_due_and_not_before(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_row_that_its_own_process_sets_fires_at_once(schedule: Start, database: Found) -> None:
+def test_a_row_that_its_own_process_sets_fires_at_once(schedule: Start, database: Db) -> None:
     """As the jobworker's step reports it (`tests/jobworker/test_races.py`)."""
     database.schedule.insert_one(a_row("late", NOON + 2 * DAY))
     one = schedule()
@@ -98,7 +92,7 @@ def test_a_row_that_its_own_process_sets_fires_at_once(schedule: Start, database
 
 @pytest.mark.usefixtures("quiet")
 def test_a_row_typed_by_hand_fires_after_the_next_read(
-    schedule: Start, database: Found, looks: Looks
+    schedule: Start, database: Db, looks: Looks
 ) -> None:
     """Also in an empty `schedule`: the read comes every ten seconds, here sooner."""
     assert READ_SECONDS == 10.0
@@ -111,7 +105,7 @@ def test_a_row_typed_by_hand_fires_after_the_next_read(
 
 @pytest.mark.usefixtures("quiet")
 def test_a_timer_that_is_set_while_it_looks_is_not_missed(
-    schedule: Start, database: Found, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    schedule: Start, database: Db, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Set after the rows were read, and reported before the sleep begins."""
     next_at = TimerFiring.next_at
@@ -136,7 +130,7 @@ def test_a_timer_that_is_set_while_it_looks_is_not_missed(
 
 
 def test_daily_timers_continue_after_missed_times(
-    schedule: Start, database: Found, clock: HandClock
+    schedule: Start, database: Db, clock: HandClock
 ) -> None:
     database.schedule.insert_one(a_row(every=DAILY))
     clock.move(days=3, hours=1)
@@ -148,11 +142,8 @@ def test_daily_timers_continue_after_missed_times(
     assert rung(database) == [RANG, "timer:main/U1/tea:1:2026-04-23T12:00:00.000Z"]
 
 
-# The clock.
-
-
 def test_a_clock_that_is_set_back_makes_it_wait_longer_and_daily_timers_come_back(
-    schedule: Start, database: Found, clock: HandClock, told: Told
+    schedule: Start, database: Db, clock: HandClock, told: Told
 ) -> None:
     database.schedule.insert_many([a_row("daily", every=DAILY), a_row("once", NOON + DAY)])
     clock.move(days=-1)
@@ -173,11 +164,8 @@ def test_a_clock_that_is_set_back_makes_it_wait_longer_and_daily_timers_come_bac
     assert len(set(rung(database))) == 4
 
 
-# Its waits.
-
-
 def test_a_closed_recvq_is_waited_for_and_said_once(
-    schedule: Start, database: Found, told: Told
+    schedule: Start, database: Db, told: Told
 ) -> None:
     asked: list[int] = []
     open_ = threading.Event()
@@ -203,7 +191,7 @@ def test_a_closed_recvq_is_waited_for_and_said_once(
 
 
 def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
-    schedule: Start, database: Found, told: Told
+    schedule: Start, database: Db, told: Told
 ) -> None:
     """An insert would create an uncapped one, without the events that have fired."""
     database.recvq.drop()
@@ -216,7 +204,7 @@ def test_nothing_is_inserted_into_a_recvq_that_is_not_as_it_must_be(
 
 
 def test_without_the_lease_nothing_fires(
-    schedule: Start, database: Found, clock: HandClock, told: Told
+    schedule: Start, database: Db, clock: HandClock, told: Told
 ) -> None:
     leads = threading.Event()
     database.schedule.insert_one(a_row())
@@ -238,12 +226,9 @@ def test_without_the_lease_nothing_fires(
     assert rung(database) == [RANG]
 
 
-# Two of them.
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before its insert", "after it"])
 def test_two_leaders_fire_each_timer_once(
-    schedule: Start, database: Found, clock: HandClock, after: bool
+    schedule: Start, database: Db, clock: HandClock, after: bool
 ) -> None:
     """One is frozen with its rows read while the other fires them all."""
     database.schedule.insert_many(
@@ -266,7 +251,7 @@ def test_two_leaders_fire_each_timer_once(
 class EarlierScheduler:
     """The row operations of `linedesk scheduler` of an earlier release, one step at a time."""
 
-    def __init__(self, database: Found, now: datetime) -> None:
+    def __init__(self, database: Db, now: datetime) -> None:
         self._database = database
         self._now = now
         self._rows: list[dict[str, Any]] = []
@@ -304,7 +289,7 @@ class EarlierScheduler:
 
 @pytest.mark.parametrize("before", range(4))
 def test_beside_a_scheduler_of_an_earlier_release_each_timer_fires_once(
-    schedule: Start, database: Found, clock: HandClock, before: int
+    schedule: Start, database: Db, clock: HandClock, before: int
 ) -> None:
     """The leader fires them all after each of its steps: read, insert, move on."""
     database.schedule.insert_many([a_row(), a_row("daily", every=DAILY)])

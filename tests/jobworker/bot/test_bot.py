@@ -1,7 +1,5 @@
 """Which handler runs for which event."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

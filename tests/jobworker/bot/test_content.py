@@ -1,7 +1,5 @@
 """Downloads of users' content: complete or not at all, in pieces, despite any failure of LINE."""
 
-from __future__ import annotations
-
 import hashlib
 import socket
 import threading
@@ -66,20 +64,12 @@ class Lone:
         def step(action: Callable[[], None]) -> None:
             threading.Thread(target=action).start()
 
-        self.gate = Gate(
-            0.0,
-            step=step,
-            later=lambda seconds, f: f(),
-            lease_is_fresh=lambda: True,
-        )
+        self.gate = Gate(0.0, step=step, later=lambda seconds, f: f(), lease_is_fresh=lambda: True)
         self._collection = collection.with_options(read_concern=ReadConcern("local"))
         self._calls = CallLog(collection)
         self.stopping = threading.Event()
         self.contents = ContentDownloads(
-            Host(url, self.gate),
-            token,
-            calls=self._calls,
-            stopping=self.stopping,
+            Host(url, self.gate), token, calls=self._calls, stopping=self.stopping
         )
 
     @property
@@ -124,9 +114,6 @@ def sent(sim: Sim, data: bytes = b"0123456789" * 1000, **more: Any) -> str:
     return str(event["message"]["id"])
 
 
-# Whole, in pieces.
-
-
 def test_it_comes_whole_under_its_name(lone: Lone, sim: Sim, tmp_path: Path) -> None:
     id_, to = sent(sim), tmp_path / "photo.jpg"
     got = lone.contents.fetch(id_, to)
@@ -163,9 +150,6 @@ def test_40_mb_go_through_a_few_mb_of_memory(lone: Lone, sim: Sim, tmp_path: Pat
             expected.update(block)
     assert whole.digest() == expected.digest()
     got.path.unlink()
-
-
-# LINE's other answers.
 
 
 def test_a_video_in_preparation_is_waited_for_without_the_gate(
@@ -215,9 +199,6 @@ def test_a_refusal_is_distinguished_and_asked_once(
     assert issubclass(error, PermanentError)
     assert [got for _, got in lone.rows] == [status]
     assert list(tmp_path.iterdir()) == []
-
-
-# Failures.
 
 
 def broken_off(sim: Sim, times: int) -> None:
@@ -329,9 +310,6 @@ def test_downloads_that_break_open_the_data_host_s_breaker_only(
     assert hosts.api.gate.breaker.state is BreakerState.CLOSED
 
 
-# Bounds.
-
-
 def test_a_download_that_is_too_large_ends_at_its_limit(
     lone: Lone, lone_at: Callable[[bytes], Lone], sim: Sim, tmp_path: Path
 ) -> None:
@@ -346,9 +324,6 @@ def test_a_download_that_is_too_large_ends_at_its_limit(
     assert not (tmp_path / "b").exists()
 
 
-# Which message.
-
-
 def test_what_is_no_content_of_line_s_is_a_mistake_or_external() -> None:
     for nothing in ({"type": "sticker", "id": "1"}, {"type": "image"}, {}, "", None, 7):
         with pytest.raises(BotError, match="not a photo"):
@@ -356,9 +331,6 @@ def test_what_is_no_content_of_line_s_is_a_mistake_or_external() -> None:
     external = ContentProvider(type="external", originalContentUrl="https://example.com/a.jpg")
     with pytest.raises(ExternalContent):
         content_id(ImageMessageContent(id="1", contentProvider=external, quoteToken="q"))
-
-
-# In a handler.
 
 
 def saving_bot(

@@ -2,8 +2,6 @@
 every sample with one part changed.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

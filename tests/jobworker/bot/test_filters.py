@@ -1,7 +1,5 @@
 """Which handler runs where filters decide, from the author's view."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable

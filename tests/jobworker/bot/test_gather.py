@@ -1,7 +1,5 @@
 """How long a first message waits for others, and which belong to it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

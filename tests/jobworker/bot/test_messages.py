@@ -1,7 +1,5 @@
 """A bot's messages become LINE's JSON, and long texts are cut where no user notices it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

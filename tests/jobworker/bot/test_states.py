@@ -1,7 +1,5 @@
 """Conversations as state machines, from a user's message to the document in MongoDB."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -98,9 +96,6 @@ def _no_timers_left(database: Any) -> None:
     database.schedule.delete_many({})
 
 
-# States in private.
-
-
 def test_a_message_goes_to_the_handler_of_the_state(room: MakeRoom, sim: Sim) -> None:
     shop, user, other = room(an_order()), sim.add_user("花子"), sim.add_user("太郎")
     assert hears(shop, user, "こんにちは") == "いらっしゃいませ"
@@ -148,9 +143,6 @@ def test_state_and_answer_are_one_record_and_a_handler_that_fails_changes_neithe
     assert {row["name"]: row["n"] for row in rows(place)} == {"~state": 2, "later": 2}
 
 
-# Time-outs.
-
-
 def test_a_state_is_left_when_its_time_is_over(room: MakeRoom, sim: Sim) -> None:
     shop, user = room(an_order()), sim.add_user("花子")
     before = datetime.now(UTC)
@@ -177,9 +169,6 @@ def test_a_state_is_a_text(state: Any) -> None:
     assert talk.decision().is_empty
 
 
-# Groups.
-
-
 def test_in_a_group_the_state_is_each_member_s_if_the_bot_says_so(room: MakeRoom, sim: Sim) -> None:
     shop = room(an_order(per_member=True))
     hanako, taro = sim.add_user("花子"), sim.add_user("太郎")
@@ -204,9 +193,6 @@ def test_in_a_group_the_state_is_each_member_s_if_the_bot_says_so(room: MakeRoom
     assert texts(shop, group)[-1] == "またどうぞ None"
     assert hears(shop, hanako, "二つ", chat=group) == "お茶を二つ"
     assert shop.conversation(group.chat_id)["states"] == {}
-
-
-# Forgetting.
 
 
 def test_forget_empties_state_and_data_and_ends_the_state_s_time(room: MakeRoom, sim: Sim) -> None:

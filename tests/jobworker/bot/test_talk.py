@@ -1,7 +1,5 @@
 """A handler's decisions through `talk`, before anything is recorded."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -95,10 +93,7 @@ def test_an_event_without_a_source_can_only_be_answered_with_a_receiver(source: 
 
 
 def test_the_name_is_the_sender_s_in_private_and_in_groups() -> None:
-    stored = {
-        "profile": {"displayName": "花子"},
-        "members": {"U1": {"displayName": "太郎"}},
-    }
+    stored = {"profile": {"displayName": "花子"}, "members": {"U1": {"displayName": "太郎"}}}
     assert talk_on(stored=stored).display_name == "花子"
     assert talk_on(source=GROUP, stored=stored).display_name == "太郎"
     assert talk_on(source={**GROUP, "userId": "U2"}, stored=stored).display_name is None

@@ -1,14 +1,11 @@
 """Timers that a bot sets, moves and cancels: recorded, carried out, heard while they count."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from jobworker.bot.timers import MOST_SECONDS, Timers, checked_name
@@ -20,14 +17,11 @@ from linedesk.store.documents import SCHEDULE, Document
 from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import CHANNEL, Room, Rooms
+from tests.rows import Db
 from tests.waiting import eventually
 
-Db = Database[Any]
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 WAIT_SECONDS = 15.0
-
-
-# A handler's decisions, as effects.
 
 
 @pytest.fixture
@@ -36,9 +30,7 @@ def timers() -> Timers:
     return Timers({"eventId": "E1", "channel": "main", "key": "U1", "event": event}, member=None)
 
 
-def test_of_one_name_the_last_counts_and_all_are_in_the_order_of_deciding(
-    timers: Timers,
-) -> None:
+def test_of_one_name_the_last_counts_and_all_are_in_the_order_of_deciding(timers: Timers) -> None:
     timers.after(1, "egg", {}, now=NOW)
     timers.cancel("rice")
     timers.after(2, "rice", {}, now=NOW)
@@ -78,9 +70,6 @@ def test_a_name_that_cannot_be_is_refused(name: Any) -> None:
     with pytest.raises(BotError) as caught:
         checked_name(name)
     assert caught.value.reason == "invalid timer"
-
-
-# Through a worker.
 
 
 class Kitchen:

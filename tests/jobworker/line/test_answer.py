@@ -1,7 +1,5 @@
 """The meaning of LINE's answers, by their words."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any
@@ -37,9 +35,6 @@ def refused(status: int = 400, *, whole: bool = True, **body: Any) -> LineAnswer
 )
 def test_the_parts_that_a_400_names(answer: LineAnswer, messages: list[int], to: list[int]) -> None:
     assert (named_in(answer, "messages"), named_in(answer, "to")) == (messages, to)
-
-
-# Why LINE refused a call.
 
 
 def reason_told(body: object, status: int = 400, **more: Any) -> LineReason | None:

@@ -1,7 +1,5 @@
 """The circuit breaker: when it opens, and how it finds that LINE is back."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from typing import Any
@@ -56,9 +54,6 @@ def test_an_answered_probe_closes_it_and_the_next_pause_is_short_again(
     assert line.held_seconds() <= 1.0
 
 
-# Calls that were under way together.
-
-
 def test_calls_of_before_a_pause_count_as_one_failure(line: Breaker, now: Now) -> None:
     for n in range(20):
         line.failed(f"U{n}", began=now.seconds)
@@ -69,9 +64,6 @@ def test_calls_of_before_a_pause_count_as_one_failure(line: Breaker, now: Now) -
     assert (line.state, line.held_seconds()) == (BreakerState.OPEN, 0.0)
     line.failed("U1", began=now.seconds)
     assert 1.6 <= line.held_seconds() <= 2.0
-
-
-# A whole jobworker against the simulator.
 
 
 BREAKER = "jobworker.line.breaker"

@@ -1,18 +1,15 @@
 """The rows of `calls`: kept for LINE's sake, and never at the work's expense."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from jobworker import row_log
 from jobworker.line.call_log import CallLog
 from jobworker.row_log import RowLog, RowWriter
 from tests.jobworker.line.test_gate import hand as hand
-from tests.rows import rows_of
+from tests.rows import Db, rows_of
 from tests.waiting import eventually
 
 PUSH = "/v2/bot/message/push"
@@ -32,7 +29,7 @@ def write(log: RowLog) -> None:
     assert writer.join(5)
 
 
-def test_a_row_has_the_fields_that_line_asks_bot_makers_to_keep(database: Database[Any]) -> None:
+def test_a_row_has_the_fields_that_line_asks_bot_makers_to_keep(database: Db) -> None:
     log = CallLog(database.calls)
     note(log)
     write(log)
@@ -50,7 +47,7 @@ def test_a_row_has_the_fields_that_line_asks_bot_makers_to_keep(database: Databa
     assert 0 <= row["ms"] < 1000
 
 
-def test_today_counts_people_and_what_other_processes_sent(database: Database[Any]) -> None:
+def test_today_counts_people_and_what_other_processes_sent(database: Db) -> None:
     now = datetime.now(UTC)
     log, other = (CallLog(database.calls, now=lambda: now) for _ in range(2))
     note(log)
@@ -69,7 +66,7 @@ def test_today_counts_people_and_what_other_processes_sent(database: Database[An
 
 
 def test_rows_beyond_the_bound_are_dropped_and_counted(
-    database: Database[Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    database: Db, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_log, "MOST_WAITING", 5)
     unwritten: list[int] = []

@@ -1,7 +1,5 @@
 """The LINE client at its border: whom it trusts, and LINE's answers."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
@@ -12,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 from urllib3.util.ssl_ import create_urllib3_context
 
 from jobworker.errors import NotSent, OutcomeUnknown
@@ -24,6 +21,7 @@ from jobworker.line.gate import Gate
 from jobworker.line.hosts import Host
 from jobworker.line.rate_limits import RateLimits
 from tests.jobworker.line.test_deadline import serve_tls
+from tests.rows import Db
 
 TOKEN = "a-very-secret-channel-access-token"
 PUSH = "/v2/bot/message/push"
@@ -117,7 +115,7 @@ def host_of(url: str) -> Host:
 
 
 @pytest.fixture
-def calls(database: Database[Any]) -> CallLog:
+def calls(database: Db) -> CallLog:
     """Its rows are written where the test looks at them."""
     return CallLog(database.calls)
 

@@ -1,7 +1,5 @@
 """One deadline for a whole call, on plain connections and under TLS, from the name to the end."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import threading

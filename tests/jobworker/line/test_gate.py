@@ -1,7 +1,5 @@
 """The gate: one call at a time, the interval between two starts, and no waiting thread."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import threading
@@ -251,10 +249,7 @@ def real() -> Iterator[Callable[..., Real]]:
     def make(interval_seconds: float, **limits: Any) -> Real:
         clock = DelayedCalls()
         pool = Pool(
-            lambda task: JobResult.DONE,
-            Mailboxes(ProgressTracker()),
-            threads=4,
-            later=clock.later,
+            lambda task: JobResult.DONE, Mailboxes(ProgressTracker()), threads=4, later=clock.later
         )
         gate = Gate(
             interval_seconds,

@@ -1,7 +1,5 @@
 """The gate's tickets: the number of turns at a time, by class and place."""
 
-from __future__ import annotations
-
 import math
 import time
 
@@ -37,9 +35,6 @@ def served(order: Order, *, now: float = 0.0, turn_seconds: float = 0.1) -> Tick
     return ticket
 
 
-# What it costs.
-
-
 @pytest.mark.parametrize("token_seconds", [60.0, 1e6])
 def test_thousands_of_answers_are_served_in_no_time(token_seconds: float) -> None:
     """Also if there are too many to use each token in time."""
@@ -50,9 +45,6 @@ def test_thousands_of_answers_are_served_in_no_time(token_seconds: float) -> Non
     count = sum(served(order, now=n / 1000, turn_seconds=0.1) is not None for n in range(2_000))
     assert (count, order.waiting) == (2_000, 0)
     assert time.thread_time() - started < 5
-
-
-# The next ticket.
 
 
 TURN = 1.0

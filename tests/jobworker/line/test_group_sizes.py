@@ -1,7 +1,5 @@
 """A push to a group counts its members: LINE's count, asked before the first push of a day."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The loading animation: shown for slow handlers alone, never after them, and at no one's cost."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -20,9 +18,6 @@ from tests.jobworker.line.test_gate import hand as hand
 from tests.waiting import eventually
 
 USER, GROUP = "U" + "1" * 32, "C" + "1" * 32
-
-
-# The rules.
 
 
 def a_document(*, age_seconds: float = 0.0, **changed: Any) -> Document:
@@ -59,9 +54,6 @@ def test_it_is_shown_where_a_user_waits_in_a_chat_that_can_show_it(
 ) -> None:
     document = a_document(**event)
     assert may_be_shown(document, HandlerContext(document)) is shown
-
-
-# By hand.
 
 
 class Stage:

@@ -1,7 +1,5 @@
 """The rules of the month: when pushes are closed and opened, the rest, and the next reading."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -80,9 +78,6 @@ def test_the_table_of_states(state: MonthState, act: str, then: MonthState) -> N
     assert quota.left == 0 or not is_closed
 
 
-# The rest of the month.
-
-
 def test_sends_since_the_reading_are_counted_down() -> None:
     month = a_month()
     month.paid(7, NOW)
@@ -98,9 +93,6 @@ def test_sends_since_the_reading_are_counted_down() -> None:
     month.begin(NOW)
     month.told(500, 430, NOW)
     assert month.quota(NOW).left == 70
-
-
-# LINE's answers.
 
 
 def answer(told: Any) -> LineAnswer:

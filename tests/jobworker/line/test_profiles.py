@@ -1,7 +1,5 @@
 """The sender's profile: fetched once a day, and never at the price of a late answer."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -129,9 +127,6 @@ def test_a_name_is_found_while_the_first_handler_runs_and_is_gone_if_it_forgets(
     assert not by_name(database, "太")[0]
 
 
-# Names that no answer waits for.
-
-
 def people(desk: Room, key: str) -> dict[str, Any]:
     """The conversation, also before its first event is recorded."""
     return desk.database.conversations.find_one({"_id": f"main/{key}"}) or {}
@@ -248,9 +243,6 @@ def test_a_mongodb_that_hangs_before_a_name_is_asked_for_does_not_hold_the_gate(
         with desk.desk.gate.turn():
             assert found == [False], "the gate waited for MongoDB's answer"
     assert not fetched(sim, user)
-
-
-# The rules by themselves.
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Reading the month's messages from LINE: when, how often, and the figures afterwards."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -83,9 +81,6 @@ def account(hand: Hand) -> Account:
     return Account(hand)
 
 
-# When it is read.
-
-
 def test_it_is_read_a_minute_after_the_start_and_then_each_ten(account: Account) -> None:
     account.quota.start()
     account.hand.advance(quota.FIRST_SECONDS - 1)
@@ -94,9 +89,6 @@ def test_it_is_read_a_minute_after_the_start_and_then_each_ten(account: Account)
     assert (account.paths, account.shown) == (ONE_READING, (500, 123))
     account.hand.advance(EVERY_SECONDS)
     assert account.paths == ONE_READING * 2
-
-
-# The month is closed.
 
 
 def test_the_month_is_closed_by_a_refusal_and_a_reading_after_it(account: Account) -> None:
@@ -130,9 +122,6 @@ def test_a_closed_month_ends_at_midnight_in_japan(account: Account) -> None:
     assert account.quota.month == MonthlyQuota(500, 0)
 
 
-# The whole worker.
-
-
 def a_bot() -> Bot:
     """Pushes each text, and replies with the rest to 何通."""
     bot = Bot()
@@ -148,9 +137,7 @@ def a_bot() -> Bot:
     return bot
 
 
-def test_a_used_up_month_is_known_to_the_bot_and_opened_by_a_greater_plan(
-    database: Any,
-) -> None:
+def test_a_used_up_month_is_known_to_the_bot_and_opened_by_a_greater_plan(database: Any) -> None:
     with linesim.running(rate_limits=False, quota=2) as sim, Room(database, sim, a_bot()) as desk:
         user = sim.add_user("花子")
 

@@ -1,7 +1,5 @@
 """429: the calls that it holds back, for how long, and the calls that continue meanwhile."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -51,9 +49,6 @@ def test_without_one_each_time_in_a_row_is_longer_up_to_a_minute(
     assert all(0.8 * most <= got <= most for got, most in zip(pauses, longest, strict=True))
 
 
-# LINE's limits, before any 429.
-
-
 @settings(deadline=None)
 @given(
     at_once=st.integers(1, 8),
@@ -78,9 +73,6 @@ def test_line_s_own_bucket_never_runs_out_whatever_threads_and_network_do(
             arrived.append(now + delay)
     line = linesim.model.endpoints.Bucket(linesim.Rate(20), now=0.0)
     assert all(line.take(at) for at in sorted(arrived))
-
-
-# A whole jobworker against the simulator.
 
 
 def a_bot() -> Bot:

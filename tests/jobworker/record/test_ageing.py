@@ -1,16 +1,14 @@
 """Dead letters grow too old: announced a week ahead, and then removed by MongoDB itself."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from jobworker.record.dead_letters import NOTICE, Ageing
 from linedesk.operate.dead_letters import Replays, event_again, replay_name
 from linedesk.store.documents import AUDIT, DEADLETTERS
+from tests.rows import Db
 
 DAYS = 90
 
@@ -23,12 +21,12 @@ def a_letter(id_: str, *, days: float, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _no_audit_left(database: Database[Any]) -> None:
+def _no_audit_left(database: Db) -> None:
     database[AUDIT].delete_many({})
 
 
 @pytest.fixture
-def letters(database: Database[Any]) -> Database[Any]:
+def letters(database: Db) -> Db:
     replayed = {"replays": 1, "replayedAt": datetime.now(UTC)}
     database[DEADLETTERS].insert_many(
         [
@@ -42,13 +40,13 @@ def letters(database: Database[Any]) -> Database[Any]:
     return database
 
 
-def expiring(database: Database[Any]) -> dict[str, datetime]:
+def expiring(database: Db) -> dict[str, datetime]:
     rows = database[DEADLETTERS].find({"expiresAt": {"$exists": True}})
     return {row["_id"]: row["expiresAt"] for row in rows}
 
 
 def test_letters_that_grow_too_old_are_announced_a_week_ahead(
-    letters: Database[Any], caplog: pytest.LogCaptureFixture
+    letters: Db, caplog: pytest.LogCaptureFixture
 ) -> None:
     Ageing(letters, days=DAYS).look()
     found = expiring(letters)
@@ -66,7 +64,7 @@ def test_letters_that_grow_too_old_are_announced_a_week_ahead(
     assert expiring(letters) == found
 
 
-def test_a_longer_age_and_a_replay_keep_a_letter(letters: Database[Any]) -> None:
+def test_a_longer_age_and_a_replay_keep_a_letter(letters: Db) -> None:
     Ageing(letters, days=DAYS).look()
     Ageing(letters, days=DAYS + 1).look()
     assert set(expiring(letters)) == {"ancient"}

@@ -1,7 +1,5 @@
 """Recording an event once, with several processes and any answer of MongoDB."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -14,7 +12,6 @@ from typing import Any
 import pytest
 from bson import ObjectId
 from pymongo.collection import Collection
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer, Write
 from dispatcher.conversations.conversations import KEPT_SECONDS
@@ -38,9 +35,9 @@ from linedesk.store.records.effects import effects_of, place_of
 from linesim import Sim
 from tests.dispatcher.faults import failing
 from tests.jobworker.worker_harness import Room, a_send, lead
+from tests.rows import Db
 from tests.waiting import eventually
 
-Db = Database[Any]
 NOTHING = Decision({}, [])
 
 
@@ -235,9 +232,6 @@ def unsent_row(key: str) -> Document:
     return {**row, "at": datetime.now(UTC), "outbox": outbox}
 
 
-# Several events in one record.
-
-
 def test_of_two_overlapping_records_at_once_one_is_kept(
     database: Db, mine: ConversationStore
 ) -> None:
@@ -255,9 +249,6 @@ def test_of_two_overlapping_records_at_once_one_is_kept(
         assert sorted(map(is_made, answers)) == [False, True]
         applied = stored(database)["applied"]
         assert (applied.count(a), applied.count(b)) == (1, 1)
-
-
-# A call that is stored with its record, and the end of the last one.
 
 
 def with_call(conversations: ConversationStore, name: str) -> tuple[list[Placed], Call]:

@@ -1,7 +1,5 @@
 """A record that a failover undoes, and one that meets a take-over: each decided once."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Callable
@@ -10,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
@@ -28,6 +25,7 @@ from linedesk.store.timers import make_timer_document
 from linesim import Sim
 from tests.jobworker.worker_harness import Room, a_send, lead
 from tests.linedesk.store.lagging import lagging_set
+from tests.rows import Db
 from tests.waiting import eventually
 
 
@@ -103,7 +101,7 @@ def test_a_timer_that_only_the_primary_knows_to_be_cancelled_is_not_heard_and_no
 
 @pytest.mark.parametrize("same_event", [True, False], ids=["one event", "two events"])
 def test_records_of_one_key_meet_the_take_over_of_a_successor(
-    database: Database[Any], same_event: bool
+    database: Db, same_event: bool
 ) -> None:
     """The older one is recorded before it, or refused; the successor sees which."""
     for turn in range(30):
@@ -137,7 +135,7 @@ def a_document(turn: int, name: str) -> dict[str, Any]:
     return {"_id": name, "eventId": name, "channel": "main", "key": f"U{turn}", "event": event}
 
 
-def conversations(database: Database[Any], epoch: int) -> ConversationStore:
+def conversations(database: Db, epoch: int) -> ConversationStore:
     made = ConversationStore(lead(Committer(database), epoch=epoch))
     made.epoch = epoch
     return made

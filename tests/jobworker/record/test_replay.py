@@ -1,7 +1,5 @@
 """A given-up send that is sent again: its retry key, and that it is sent once."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -34,9 +32,6 @@ def test_a_try_that_cannot_be_proved_needs_force(unknown: Send) -> None:
     send = Send.from_document(anew(unknown.as_document(), name="replay:E1/0:1", now=NOW))
     assert send.retry_key != unknown.retry_key
     assert (send.tried_at, send.tried_as, send.way) == (None, None, SendMethod.PUSH)
-
-
-# On the real worker.
 
 
 def given_up_by(desk: Room, sim: Sim, user: Any) -> Document:

@@ -1,7 +1,5 @@
 """The forms in which handlers run, each for the same tests."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,10 +7,8 @@ from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.store.errors import Replaced
 from linesim import Sim
@@ -21,6 +17,7 @@ from tests.jobworker.remote.house import House
 from tests.jobworker.remote.remote_room import a_room
 from tests.jobworker.worker_harness import Room
 from tests.rabbitmq import RabbitMQ, declare, is_installed, throwaway_rabbitmq
+from tests.rows import Db
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
@@ -50,9 +47,7 @@ def broker(request: pytest.FixtureRequest) -> RabbitMQ | None:
 
 
 @pytest.fixture
-def room(
-    broker: RabbitMQ | None, database: Database[Any], sim: Sim
-) -> Iterator[Callable[..., Room]]:
+def room(broker: RabbitMQ | None, database: Db, sim: Sim) -> Iterator[Callable[..., Room]]:
     """Makes rooms in that form, each ended after the test."""
     with ExitStack() as stack:
         make = partial(a_room, broker, database, sim)
@@ -61,10 +56,7 @@ def room(
 
 @pytest.fixture
 def house(
-    shared_rabbitmq: RabbitMQ,
-    database: Database[Any],
-    sim: Sim,
-    deaths: list[BaseException | None],
+    shared_rabbitmq: RabbitMQ, database: Db, sim: Sim, deaths: list[BaseException | None]
 ) -> Iterator[House]:
     """Leaders and workers on a real RabbitMQ, each ended after the test."""
     with ExitStack() as stack:

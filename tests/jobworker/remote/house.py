@@ -1,12 +1,8 @@
 """Leaders, and workers of this process, on one real RabbitMQ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
-
-from pymongo.database import Database
 
 from jobworker.remote.worker import WorkerProcess
 from linedesk import Bot
@@ -15,6 +11,7 @@ from tests.jobworker.remote.remote_room import a_worker, leave
 from tests.jobworker.remote.wire import Gate, Wire
 from tests.jobworker.worker_harness import Room
 from tests.rabbitmq import RabbitMQ
+from tests.rows import Db
 from tests.waiting import eventually
 
 # With beats each tenth of a second.
@@ -30,7 +27,7 @@ SHORT = {
 class House:
     """Makes leaders and workers, which end with it."""
 
-    def __init__(self, node: RabbitMQ, database: Database[Any], sim: Sim, stack: ExitStack) -> None:
+    def __init__(self, node: RabbitMQ, database: Db, sim: Sim, stack: ExitStack) -> None:
         self.node = node
         self.database = database
         self.sim = sim

@@ -1,7 +1,5 @@
 """A bot for worker processes that die: `die` ends its process, and it repeats all else."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -3,8 +3,6 @@
 `local` has the bot in the worker, `amqp` workers behind a real RabbitMQ.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -12,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from pymongo.database import Database
 
 from jobworker.remote.amqp import AmqpBroker
 from jobworker.remote.python_bot import PythonBot
@@ -21,6 +18,7 @@ from linedesk import Bot
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
 from tests.rabbitmq import RabbitMQ
+from tests.rows import Db
 from tests.waiting import eventually
 
 
@@ -37,12 +35,7 @@ def a_worker(
     """A worker of this process, not started."""
     remote = PythonBot(bot, settings=settings or bot.settings, secrets=secrets or {})
     return WorkerProcess(
-        remote,
-        connect,
-        threads=threads,
-        name=name,
-        release="1",
-        registry=registry,
+        remote, connect, threads=threads, name=name, release="1", registry=registry
     )
 
 
@@ -54,7 +47,7 @@ def amqp(node: RabbitMQ, name: str) -> Callable[..., Any]:
 @contextmanager
 def a_room(
     broker: RabbitMQ | None,
-    database: Database[Any],
+    database: Db,
     sim: Sim,
     bot: Bot,
     *,

@@ -1,7 +1,5 @@
 """Async handlers in worker processes, on a real RabbitMQ: none holds a thread on either side."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """RabbitMQ that is away, frozen or blocking causes delays and no losses."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -38,46 +36,58 @@ class Counting:
             talk.reply(text)
 
 
+class Waiting:
+    """Users of whom one waits for a handler's end, and the others come meanwhile."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.users = [house.sim.add_user(str(n)) for n in range(4)]
+        self.gate = house.gate()
+        self.room = house.leader()
+        self.worker = house.worker(Counting(self.gate).bot)
+        until_working(self.room, "box/1")
+        self.room.says(self.users[0], "wait")
+        self.gate.until_reached()
+
+    def say(self) -> None:
+        for text in "ab":
+            for user in self.users:
+                self.room.says(user, text)
+
+    def until_given_up(self) -> None:
+        """Until the worker is, and the handler has ended without effect."""
+        eventually(lambda: not self.room.desk.workers(), seconds=SECONDS)
+        self.gate.open()
+
+    def check(self) -> None:
+        """Nothing is lost or doubled, and all is in order."""
+        self.room.until_quiet(seconds=SECONDS)
+        assert self.house.texts(self.users[0]) == ["wait", "a", "b"]
+        for user in self.users[1:]:
+            assert self.house.texts(user) == ["a", "b"]
+        assert self.room.letters() == []
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("outage", ["frozen", "killed"])
 def test_a_frozen_or_missing_rabbitmq_delays_and_loses_nothing(house: House, outage: str) -> None:
-    users = [house.sim.add_user(str(n)) for n in range(4)]
-    gate = house.gate()
-    counting, room = Counting(gate), house.leader()
-    worker = house.worker(counting.bot)
-    until_working(room, "box/1")
-    room.says(users[0], "wait")
-    gate.until_reached()
+    waiting = Waiting(house)
     with out_of_order(house.node, outage):
-        for text in "ab":
-            for user in users:
-                room.says(user, text)
-        # Until the worker is given up, and the handler has ended without effect.
-        eventually(lambda: not room.desk.workers(), seconds=SECONDS)
-        gate.open()
-        assert house.texts(users[1]) == []
-    room.until_quiet(seconds=SECONDS)
-    assert house.texts(users[0]) == ["wait", "a", "b"]
-    for user in users[1:]:
-        assert house.texts(user) == ["a", "b"]
-    assert room.letters() == []
-    eventually(lambda: not worker._held)
+        waiting.say()
+        waiting.until_given_up()
+        assert house.texts(waiting.users[1]) == []
+    waiting.check()
+    eventually(lambda: not waiting.worker._held)
 
 
 @contextmanager
 def out_of_order(node: RabbitMQ, outage: str) -> Iterator[None]:
-    if outage == "frozen":
-        node.freeze()
-        try:
-            yield
-        finally:
-            node.thaw()
-    else:
-        node.kill()
-        try:
-            yield
-        finally:
-            node.start()
+    begin, end = (node.freeze, node.thaw) if outage == "frozen" else (node.kill, node.start)
+    begin()
+    try:
+        yield
+    finally:
+        end()
 
 
 @pytest.mark.parametrize(
@@ -92,31 +102,19 @@ def out_of_order(node: RabbitMQ, outage: str) -> Iterator[None]:
 def test_while_rabbitmq_is_short_of_memory_or_disk_everything_waits_and_says_so(
     house: House, short: str, enough: str
 ) -> None:
-    users = [house.sim.add_user(str(n)) for n in range(3)]
-    gate = house.gate()
-    counting, room = Counting(gate), house.leader()
-    worker = house.worker(counting.bot)
-    until_working(room, "box/1")
-    room.says(users[0], "wait")
-    gate.until_reached()
+    waiting = Waiting(house)
+    room, worker = waiting.room, waiting.worker
     house.node.control(*short.split())
     try:
-        eventually(lambda: not room.desk.workers(), seconds=SECONDS)
-        gate.open()
-        for text in "ab":
-            for user in users:
-                room.says(user, text)
+        waiting.until_given_up()
+        waiting.say()
         eventually(lambda: "broker blocked" in worker.state())
         eventually(lambda: "broker blocked" in room.desk.status())
         eventually(lambda: room.desk.broker() == "broker_blocked")
         assert "no worker is connected" not in room.desk.status()
         assert worker.stalled() is None
-        assert house.texts(users[1]) == []
+        assert house.texts(waiting.users[1]) == []
     finally:
         house.node.control(*enough.split())
-    room.until_quiet(seconds=SECONDS)
-    assert house.texts(users[0]) == ["wait", "a", "b"]
-    for user in users[1:]:
-        assert house.texts(user) == ["a", "b"]
+    waiting.check()
     assert states(room) == {"box/1": "working"}
-    assert room.letters() == []

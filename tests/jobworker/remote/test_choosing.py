@@ -1,7 +1,5 @@
 """Filters and `@bot.failed` of a bot in worker processes: as in the dispatcher."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,26 +1,19 @@
 """A RabbitMQ cluster of three nodes, reached by TLS, of which any one dies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linesim import Sim
 from tests.conftest import missing
 from tests.frontdesk.authority import Authority
+from tests.frontdesk.authority import authority as authority
 from tests.jobworker.remote.house import House, until_working
 from tests.jobworker.remote.test_broker_outages import SECONDS, Counting
 from tests.jobworker.remote.wire import Wire
 from tests.rabbitmq import RabbitMQ, is_installed, throwaway_cluster
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
+from tests.rows import Db
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +29,7 @@ def cluster(authority: Authority) -> Iterator[Sequence[RabbitMQ]]:
 
 @pytest.mark.long
 def test_any_node_that_is_killed_delays_and_loses_nothing(
-    cluster: Sequence[RabbitMQ], database: Database[Any], sim: Sim
+    cluster: Sequence[RabbitMQ], database: Db, sim: Sim
 ) -> None:
     with ExitStack() as stack:
         house = House(cluster[0], database, sim, stack)

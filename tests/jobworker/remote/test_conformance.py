@@ -1,7 +1,5 @@
 """The guarantees for a bot, wherever its handlers run."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

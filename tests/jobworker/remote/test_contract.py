@@ -1,7 +1,5 @@
 """docs/reference/worker-contract.schema.json and the code have the same messages and fields."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime

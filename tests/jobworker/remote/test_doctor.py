@@ -1,7 +1,5 @@
 """`linedesk doctor` on a real RabbitMQ: its good findings, and those for deliberate faults."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import closing

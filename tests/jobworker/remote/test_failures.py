@@ -1,7 +1,5 @@
 """Lost, doubled and late messages, and leaders and workers that are cut off, on a real RabbitMQ."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -58,9 +56,6 @@ class Script:
 
 def stand_at(gate: Gate) -> Callable[[Talk], object]:
     return lambda talk: gate.wait()
-
-
-# Messages that are lost, doubled or late.
 
 
 def test_a_job_that_is_lost_runs_its_handler_once(house: House) -> None:
@@ -177,9 +172,6 @@ def test_a_worker_that_is_silent_gets_no_more_jobs_before_it_is_given_up(house: 
     assert (silent.runs, other.runs) == ([], ["a"])
 
 
-# Leaders that end, and that wake.
-
-
 def test_a_new_leader_waits_for_no_handler_of_the_one_before(house: House) -> None:
     user, here, gate = house.sim.add_user("花子"), Wire(house.node), house.gate()
     script = Script(a=[stand_at(gate)])
@@ -226,9 +218,6 @@ def test_a_leader_that_wakes_abandons_no_handler_of_its_successor(house: House) 
     assert house.texts(user) == ["a 1"]
     assert script.times("a") == 1
     assert worker.abandoned_total == 0
-
-
-# Versions.
 
 
 def a_bot(answer: str, *timers: str) -> Bot:
@@ -314,9 +303,6 @@ def test_a_timer_of_another_version_waits_for_it_without_a_try(house: House) -> 
     room.until_quiet()
     assert room.letters() == []
     assert house.texts(user) == ["rang new"]
-
-
-# Clocks, limits, pauses, releases.
 
 
 @pytest.mark.parametrize("days", [-4, 4])

@@ -1,7 +1,5 @@
 """No message over RabbitMQ ends a thread, causes a wrong answer, or blocks others."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -7,8 +7,6 @@ event out again. A second leader takes over at any moment, and the first one may
 noticing it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -164,9 +162,7 @@ def test_no_interleaving_records_twice_late_or_out_of_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "rules",
-    [Rules(current_only=False), Rules(is_fenced=False), Rules(saves_along=False)],
-    ids=str,
+    "rules", [Rules(current_only=False), Rules(is_fenced=False), Rules(saves_along=False)], ids=str
 )
 def test_without_one_of_its_rules_a_promise_is_broken(rules: Rules) -> None:
     assert explored(rules, until_wrong=True)[1]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.timers import make_timer_document
@@ -24,6 +23,7 @@ from tests.jobworker.remote.test_program import ODD
 from tests.jobworker.worker_harness import Room, texts
 from tests.linedesk.processes import children_of, is_alive
 from tests.rabbitmq import RabbitMQ
+from tests.rows import Db
 from tests.waiting import eventually
 
 
@@ -53,7 +53,7 @@ class Worker:
 
 
 @pytest.fixture
-def room(shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim) -> Iterator[Room]:
+def room(shared_rabbitmq: RabbitMQ, database: Db, sim: Sim) -> Iterator[Room]:
     with Room(database, sim, None, connect=amqp(shared_rabbitmq, "test"), tries=3) as room:
         yield room
 
@@ -130,11 +130,7 @@ def test_sigterm_drains_and_leaves_no_program_behind(
 
 @pytest.mark.parametrize(
     ("command", "code"),
-    [
-        ("/nowhere/bot", Exit.CONFIG),
-        (f"{ODD} contract", Exit.CONFIG),
-        (f"{ODD} exit", Exit.STUCK),
-    ],
+    [("/nowhere/bot", Exit.CONFIG), (f"{ODD} contract", Exit.CONFIG), (f"{ODD} exit", Exit.STUCK)],
 )
 def test_a_program_that_does_not_begin_is_a_wrong_setting_or_started_again(
     command: str, code: Exit

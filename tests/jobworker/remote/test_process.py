@@ -1,15 +1,11 @@
 """`linedesk worker` as systemd runs it: readiness, a stop, and its exit codes."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.runtime.exit_codes import Exit
 from linesim import Sim
@@ -19,6 +15,7 @@ from tests.jobworker.remote.remote_room import amqp, are_working
 from tests.jobworker.worker_harness import Room
 from tests.listener import Manager
 from tests.rabbitmq import RabbitMQ
+from tests.rows import Db
 from tests.waiting import eventually
 
 BOT = "tests.jobworker.remote.waiting_bot:bot"
@@ -56,12 +53,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def test_a_worker_is_ready_and_ends_what_it_has_before_it_stops(
-    shared_rabbitmq: RabbitMQ,
-    database: Database[Any],
-    sim: Sim,
-    said: Said,
-    start: Start,
-    tmp_path: Path,
+    shared_rabbitmq: RabbitMQ, database: Db, sim: Sim, said: Said, start: Start, tmp_path: Path
 ) -> None:
     user, may_answer = sim.add_user("花子"), tmp_path / "may.answer"
     worker = start(shared_rabbitmq.url, BOT_SETTINGS=f"answer_when={may_answer}")

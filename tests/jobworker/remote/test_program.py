@@ -3,8 +3,6 @@
 The leader and the worker are real, and so is the RabbitMQ between them.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from jobworker.remote.program import ProgramBot
 from jobworker.remote.worker import WorkerProcess
@@ -23,6 +20,7 @@ from tests.jobworker.remote.remote_room import amqp, are_working, leave
 from tests.jobworker.worker_harness import Room, texts
 from tests.linedesk.processes import is_alive
 from tests.rabbitmq import RabbitMQ
+from tests.rows import Db
 from tests.waiting import eventually
 
 ODD = shlex.join([sys.executable, "-I", str(Path(__file__).with_name("odd_program.py"))])
@@ -45,9 +43,7 @@ def a_worker(bot: ProgramBot, node: RabbitMQ) -> Iterator[WorkerProcess]:
 
 
 @pytest.fixture
-def room(
-    shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim
-) -> Iterator[Callable[..., Room]]:
+def room(shared_rabbitmq: RabbitMQ, database: Db, sim: Sim) -> Iterator[Callable[..., Room]]:
     with ExitStack() as stack:
 
         def make(bot: ProgramBot | None = None, **options: Any) -> Room:
@@ -142,7 +138,7 @@ def test_a_program_s_fault_between_jobs_costs_no_try(
 
 
 def test_a_program_that_was_exchanged_costs_no_try_and_ends_the_worker(
-    shared_rabbitmq: RabbitMQ, database: Database[Any], sim: Sim
+    shared_rabbitmq: RabbitMQ, database: Db, sim: Sim
 ) -> None:
     user, connect = sim.add_user("花子"), amqp(shared_rabbitmq, "test")
     with Room(database, sim, None, connect=connect, tries=1) as desk:

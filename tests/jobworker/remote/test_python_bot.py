@@ -1,7 +1,5 @@
 """Which version a Python bot has: another one wherever code of its own is another."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`linedesk init --amqp` on a real RabbitMQ, and the rights of its users."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stored values as JSON: every value from outside is valid, or a ValueError."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """An event that kills each worker process that gets it."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A bot for worker processes of tests: it answers once a file is there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

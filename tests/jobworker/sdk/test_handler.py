@@ -1,7 +1,5 @@
 """Bots written with line-bot-sdk's WebhookHandler: as they are, through the gate, nothing twice."""
 
-from __future__ import annotations
-
 import re
 import sys
 import threading
@@ -47,9 +45,6 @@ def answer_to(desk: Room, sim: Sim, user: Any, text: str, **more: Any) -> Bubble
     desk.says(user, text, **more)
     desk.until_decided()
     return sim.answers(more.get("chat") or user)[-1]
-
-
-# The SDK's own machinery.
 
 
 def test_an_echo_bot_answers_as_it_is(room: Rooms, sim: Sim) -> None:
@@ -98,9 +93,6 @@ def test_the_kitchen_sink_runs_as_it_is(
     sim.answer_next("profile", 404)
     assert answer_to(desk, sim, user, "profile").text == "profile: 404"
     assert desk.letters() == []
-
-
-# Effects that another try would repeat.
 
 
 def handler_of(function: Callable[[Any], None]) -> SdkBot:
@@ -285,9 +277,6 @@ def test_a_post_is_a_send_unless_it_does_no_more_when_made_twice(
     method: str, path: str, expected: bool
 ) -> None:
     assert is_send(method, path) is expected
-
-
-# The drop-in itself.
 
 
 def test_before_the_worker_begins_a_call_says_what_is_wrong() -> None:

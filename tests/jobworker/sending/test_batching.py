@@ -4,8 +4,6 @@ The leaders are rooms of rising epochs on one database. A room that died or froz
 point (`tests.jobworker.freezing`).
 """
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections import Counter
@@ -145,9 +143,6 @@ def ways(made: Sequence[Call]) -> Counter[str]:
     return Counter(call.endpoint for call in made)
 
 
-# Sends that share a call.
-
-
 def test_the_same_for_many_is_one_call_for_as_many_as_line_takes(
     database: Any, sim: Sim, calls: Any
 ) -> None:
@@ -216,9 +211,6 @@ def test_a_send_recorded_while_the_others_are_claimed_is_sent_later(
     assert [texts(sim, user) for user in users] == [["同じ", f"あと{n}"] for n in range(3)]
 
 
-# LINE's answers to it.
-
-
 def test_a_recipient_that_line_names_is_one_dead_letter(
     database: Any, sim: Sim, calls: Any
 ) -> None:
@@ -276,9 +268,6 @@ def test_a_call_without_a_verdict_is_repeated_as_it_was(
     assert len(made) > 1
     assert len({(one.retry_key, str(one.body)) for one in made}) == 1
     assert [texts(sim, user) for user in users] == [["同じ"]] * 4
-
-
-# Deaths and freezes, at each point.
 
 
 def is_once(sim: Sim, users: Sequence[User]) -> None:
@@ -339,13 +328,7 @@ DEATHS = [
 
 @pytest.mark.parametrize(("point", "next_point", "wakes"), DEATHS)
 def test_a_successor_that_dies_on_the_way_has_a_successor_in_turn(
-    database: Any,
-    sim: Sim,
-    users: list[User],
-    first: Any,
-    point: str,
-    next_point: str,
-    wakes: bool,
+    database: Any, sim: Sim, users: list[User], first: Any, point: str, next_point: str, wakes: bool
 ) -> None:
     freeze = first(point)
     leader = Leader(database, sim, epoch=3)
@@ -396,9 +379,6 @@ def test_a_batch_that_another_has_taken_is_not_called_off(
     is_once(sim, users)
     assert deaths
     assert {type(one) for one in deaths} == {Replaced}
-
-
-# Refusals of MongoDB for one conversation, and the end of a batch.
 
 
 def test_a_conversation_that_mongodb_refuses_to_claim_stops_no_other(

@@ -1,7 +1,5 @@
 """The button instead of an answer that is too late, carried out with kills."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable
@@ -9,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 import linesim
 from dispatcher.commit.committer import Committer
@@ -25,6 +22,7 @@ from linedesk.store.documents import Document, make_document
 from linesim import HandClock, Sim
 from tests import line_openapi
 from tests.jobworker.worker_harness import BUTTON_SOON, Room, Rooms, lead
+from tests.rows import Db
 from tests.waiting import eventually
 
 
@@ -239,9 +237,6 @@ def test_an_event_that_is_decided_while_its_button_waits_for_a_turn_has_none(
     assert (calls, texts(sim, user)) == ([], ["遅"])
 
 
-# Kills.
-
-
 @pytest.mark.parametrize("point", ["button noted", "button called", "button shown"])
 @pytest.mark.parametrize("is_slow", [True, False])
 def test_a_successor_brings_the_answer_once(
@@ -289,7 +284,7 @@ def test_a_token_that_a_button_has_used_is_no_proof_that_the_answer_arrived(
 
 
 def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
-    room: Rooms, database: Database[Any], sim: Sim, slow: Slow
+    room: Rooms, database: Db, sim: Sim, slow: Slow
 ) -> None:
     user = sim.add_user("花子")
     with Room(database, sim, slow.bot, line=BUTTON_SOON) as first:
@@ -318,11 +313,8 @@ def test_an_answer_in_the_outbox_of_a_predecessor_waits_for_the_next_tap(
     assert pushes(sim, user) == []
 
 
-# The end of answers that are not fetched.
-
-
 def test_an_answer_not_fetched_within_its_time_is_a_dead_letter(
-    room: Rooms, database: Database[Any], sim: Sim, slow: Slow
+    room: Rooms, database: Db, sim: Sim, slow: Slow
 ) -> None:
     user, other = sim.add_user("花子"), sim.add_user("太郎")
     with Room(database, sim, slow.bot, line=BUTTON_SOON) as first:

@@ -1,7 +1,5 @@
 """Conversations whose writes MongoDB refuses: they are their own trouble alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any

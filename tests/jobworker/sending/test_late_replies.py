@@ -1,7 +1,5 @@
 """The limits of late answers, and how the month and a push's expiry end sends without a call."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,9 +29,6 @@ def write_late(desk: Room, sim: Sim, user: Any, count: int) -> None:
         desk.put(sim.drafts.text(user, str(number)), accepted=long_ago)
 
 
-# The rules.
-
-
 def test_all_together_use_a_tenth_of_what_the_month_had_left_in_the_morning() -> None:
     late, left = LateReplies(), 200
     while late.may_cost(TODAY, left):
@@ -43,9 +38,6 @@ def test_all_together_use_a_tenth_of_what_the_month_had_left_in_the_morning() ->
     assert late.may_cost(TOMORROW, left)
     assert not late.may_cost(TODAY, 0)
     assert not LateReplies().may_cost(TODAY, 9)
-
-
-# Acted out.
 
 
 def test_late_answers_cost_a_conversation_so_many_calls_a_day_and_no_more(

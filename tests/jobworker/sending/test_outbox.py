@@ -3,8 +3,6 @@
 In each case the user sees the message exactly once, or the dead letter is there.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time
@@ -70,11 +68,7 @@ FAULTS = [
     ),
     Fault("429", lambda sim, way: sim.answer_next(way, 429, BUSY), 2),
     Fault("401 for a moment", lambda sim, way: sim.answer_next(way, 401), 2),
-    Fault(
-        "200 with garbage",
-        lambda sim, way: sim.answer_next(way, 200, "<html>", accept=True),
-        1,
-    ),
+    Fault("200 with garbage", lambda sim, way: sim.answer_next(way, 200, "<html>", accept=True), 1),
     Fault("accepted, closed again, then 429", _closed_then_429, 4),
 ]
 # Whether LINE accepted the try before, whose outcome is unknown; None: there was none.
@@ -109,11 +103,7 @@ TRIES = [*itertools.product(("reply", "push"), EARLIER), ("multicast", None)]
 
 @pytest.mark.parametrize(("way", "earlier"), TRIES)
 def test_whatever_line_does_the_message_arrives_once(
-    room: Rooms,
-    sim: Sim,
-    monkeypatch: pytest.MonkeyPatch,
-    way: str,
-    earlier: bool | None,
+    room: Rooms, sim: Sim, monkeypatch: pytest.MonkeyPatch, way: str, earlier: bool | None
 ) -> None:
     desk = room(echo(way, "はい"), line=SHORT)
     for fault in FAULTS:

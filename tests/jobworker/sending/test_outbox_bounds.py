@@ -1,7 +1,5 @@
 """The bound of a conversation's outbox in bytes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,12 +1,9 @@
 """LINE's reason for a refusal, from its error body to every place where an operator looks."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from jobworker.bot.talk import Talk
 from linedesk import Bot
@@ -15,6 +12,7 @@ from linedesk.operate.dead_letters import Choice, found, summary
 from linedesk.operate.events.story import tell
 from linesim import Sim
 from tests.jobworker.worker_harness import Room, Rooms
+from tests.rows import Db
 
 EMPTY = "The request body has 1 error(s): messages[0].text May not be empty"
 
@@ -29,13 +27,13 @@ def saying(words: str) -> Bot:
     return bot
 
 
-def pushes(database: Database[Any], desk: Room) -> list[Any]:
+def pushes(database: Db, desk: Room) -> list[Any]:
     desk.desk.rows.write()
     return [row for row in newest_calls(database, Wanted()) if "push" in row["endpoint"]]
 
 
 def test_a_refused_message_says_why_in_the_call_the_letter_the_story_and_the_log(
-    database: Database[Any], room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
+    database: Db, room: Rooms, sim: Sim, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "jobworker")
     desk = room(saying(""), send_check="off")

@@ -1,7 +1,5 @@
 """Sends of one conversation that travel in one call: free, in order, and each for itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

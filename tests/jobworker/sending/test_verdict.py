@@ -1,7 +1,5 @@
 """G5 as a table: the meaning of each answer of LINE for a call, by its earlier tries."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -185,9 +183,6 @@ def test_the_meaning_of_an_answer(case: Case) -> None:
     status = getattr(case.answer, "status", 200)
     no_verdict = status >= 500 or status < 200 or status in (302, 408)
     assert outcome.unanswered is (isinstance(case.answer, OutcomeUnknown) or no_verdict)
-
-
-# Expiry.
 
 
 @pytest.mark.parametrize("way", SendMethod)

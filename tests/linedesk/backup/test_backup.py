@@ -1,7 +1,5 @@
 """`linedesk export` and `linedesk import` on a real MongoDB: one moment, all of it, or nothing."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess
@@ -14,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from pymongo.collection import Collection
-from pymongo.database import Database
 
 from dispatcher.commit.committer import Committer
 from dispatcher.commit.progress import Progress
@@ -27,12 +23,8 @@ from dispatcher.pool.saver import Saver
 from jobworker.record.conversations import ConversationStore, Decision
 from linedesk.backup.export import export_to
 from linedesk.backup.file import BackupWriter, check, documents
-from linedesk.backup.restore import (
-    LeaseHold,
-    restore,
-)
+from linedesk.backup.restore import LeaseHold, restore
 from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, WAITED_IN_HELD, WAITED_IN_OUTBOX
-from linedesk.launch import main
 from linedesk.settings.errors import BackupError, NotImported
 from linedesk.setup.collections import create_collections
 from linedesk.store.client import AS_STORED, Client
@@ -55,10 +47,11 @@ from linedesk.store.records.effects import place_of
 from linedesk.store.timers import due_event_id
 from tests.dispatcher.faults import failing
 from tests.jobworker.worker_harness import a_send
+from tests.linedesk.commands.terminals import Run, typed
+from tests.rows import Db
 
 STATE = (CONVERSATIONS, SCHEDULE, DEADLETTERS)
 KEY = "U花子"
-Run = Callable[..., Result]
 
 
 def now() -> datetime:
@@ -92,7 +85,7 @@ def a_letter(name: str = "E0") -> dict[str, Any]:
     return {"_id": name, "channel": "main", "key": KEY, "document": document, "cause": "?"} | times
 
 
-def fill(database: Database[Any]) -> None:
+def fill(database: Db) -> None:
     database[CONVERSATIONS].insert_many(
         [a_conversation(), a_conversation("U太郎", outbox={PLACE: a_send().as_document()})]
     )
@@ -106,7 +99,7 @@ def fill(database: Database[Any]) -> None:
     )
 
 
-def whole(database: Database[Any], *names: str) -> dict[str, list[bytes]]:
+def whole(database: Db, *names: str) -> dict[str, list[bytes]]:
     """The documents of these collections, byte for byte."""
     return {
         name: [
@@ -118,11 +111,11 @@ def whole(database: Database[Any], *names: str) -> dict[str, list[bytes]]:
 
 
 @pytest.fixture(scope="module")
-def shared(client: Client) -> Iterator[Callable[[str], Database[Any]]]:
+def shared(client: Client) -> Iterator[Callable[[str], Db]]:
     """Databases as `linedesk init` leaves them, made once."""
-    made: dict[str, Database[Any]] = {}
+    made: dict[str, Db] = {}
 
-    def get(name: str) -> Database[Any]:
+    def get(name: str) -> Db:
         if name not in made:
             made[name] = client[f"test_{name}_{uuid.uuid4().hex[:12]}"]
             create_collections(made[name], capped_bytes=MEGABYTE)
@@ -134,16 +127,14 @@ def shared(client: Client) -> Iterator[Callable[[str], Database[Any]]]:
 
 
 @pytest.fixture
-def source(shared: Callable[[str], Database[Any]]) -> Database[Any]:
+def source(shared: Callable[[str], Db]) -> Db:
     source = emptied(shared("source"))
     fill(source)
     return source
 
 
 @pytest.fixture(scope="module")
-def exported(
-    shared: Callable[[str], Database[Any]], tmp_path_factory: pytest.TempPathFactory
-) -> bytes:
+def exported(shared: Callable[[str], Db], tmp_path_factory: pytest.TempPathFactory) -> bytes:
     source = emptied(shared("source"))
     fill(source)
     return export_to(source, tmp_path_factory.mktemp("source") / "export.gz").read_bytes()
@@ -158,12 +149,12 @@ def export(exported: bytes, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def target(shared: Callable[[str], Database[Any]]) -> Database[Any]:
+def target(shared: Callable[[str], Db]) -> Db:
     """Another database, as good as new."""
     return emptied(shared("target"))
 
 
-def emptied(database: Database[Any]) -> Database[Any]:
+def emptied(database: Db) -> Db:
     for name in (*STATE, BATCHES, PROGRESS, RECVQ, LEASES, HELD):
         database[name].delete_many({})
     create_collections(database)
@@ -172,16 +163,14 @@ def emptied(database: Database[Any]) -> Database[Any]:
 
 @pytest.fixture
 def run(mongo_uri: str) -> Run:
-    def command(database: Database[Any], *arguments: str, code: int = 0) -> Any:
+    def command(database: Db, *arguments: str, code: int = 0) -> Any:
         environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
-        answer = CliRunner().invoke(main.linedesk, arguments, env=environ)
-        assert answer.exit_code == code, answer.output
-        return answer
+        return typed(environ)(*arguments, code=code)
 
     return command
 
 
-def is_free(database: Database[Any]) -> bool:
+def is_free(database: Db) -> bool:
     """Whether a dispatcher could begin."""
     lease = Lease(database)
     taken = lease.try_acquire()
@@ -189,7 +178,7 @@ def is_free(database: Database[Any]) -> bool:
     return taken
 
 
-def restored_from(path: Path, database: Database[Any]) -> None:
+def restored_from(path: Path, database: Db) -> None:
     restore(database, path, check(path))
 
 
@@ -218,12 +207,7 @@ def interrupted() -> Iterator[None]:
         yield
 
 
-# export
-
-
-def test_an_export_is_whole_and_for_its_owner_alone(
-    run: Run, source: Database[Any], tmp_path: Path
-) -> None:
+def test_an_export_is_whole_and_for_its_owner_alone(run: Run, source: Db, tmp_path: Path) -> None:
     path = tmp_path / "export.gz"
     answer = run(source, "export", str(path))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -237,7 +221,7 @@ def test_an_export_is_whole_and_for_its_owner_alone(
 
 
 def test_an_export_that_fails_leaves_nothing_and_says_why(
-    run: Run, source: Database[Any], client: Client, tmp_path: Path
+    run: Run, source: Db, client: Client, tmp_path: Path
 ) -> None:
     answer = run(source, "export", str(tmp_path / "no" / "folder.gz"), code=1)
     assert "cannot be written: No such file" in answer.stderr
@@ -266,7 +250,7 @@ def before_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[],
 
 
 def test_a_name_that_is_taken_meanwhile_is_not_written_over(
-    source: Database[Any], tmp_path: Path, before_first: Any
+    source: Db, tmp_path: Path, before_first: Any
 ) -> None:
     path = tmp_path / "export.gz"
     before_first(CONVERSATIONS, lambda: path.write_text("another's"))
@@ -276,7 +260,7 @@ def test_a_name_that_is_taken_meanwhile_is_not_written_over(
 
 
 def test_an_export_is_of_one_moment_while_others_write(
-    source: Database[Any], tmp_path: Path, before_first: Any
+    source: Db, tmp_path: Path, before_first: Any
 ) -> None:
     before = whole(source)
 
@@ -292,8 +276,6 @@ def test_an_export_is_of_one_moment_while_others_write(
         assert sorted(d.raw for n, d in found if n == name) == sorted(before[name])
     assert whole(source) != before
 
-
-# import
 
 # The real command, stopped before it writes the timers.
 STOPS_BEFORE_TIMERS = """
@@ -315,7 +297,7 @@ linedesk()
 
 
 def test_what_was_exported_comes_back_under_a_new_epoch(
-    run: Run, source: Database[Any], target: Database[Any], tmp_path: Path
+    run: Run, source: Db, target: Db, tmp_path: Path
 ) -> None:
     export = export_to(source, tmp_path / "export.gz")
     answer = run(target, "import", str(export))
@@ -327,18 +309,14 @@ def test_what_was_exported_comes_back_under_a_new_epoch(
     assert epoch > 1_000_000
     assert target[SCHEDULE].find_one({"name": "egg"}) == source[SCHEDULE].find_one({"name": "egg"})
     letters = {row["_id"]: row["cause"] for row in target[DEADLETTERS].find()}
-    assert letters == {
-        "E0": "?",
-        "E1/0": "restored_outbox",
-        "E1/timer/tea": "restored_timer",
-    }
+    assert letters == {"E0": "?", "E1/0": "restored_outbox", "E1/timer/tea": "restored_timer"}
     assert target[DEADLETTERS].find_one({"_id": "E0"}) == source[DEADLETTERS].find_one()
     assert "        2  conversations\n        1  timers that wait\n" in answer.stdout
     assert "        3  deadletters\n        1  restored: waited in an outbox" in answer.stdout
     assert is_free(target)
 
 
-def test_an_export_of_the_first_release_is_imported(run: Run, target: Database[Any]) -> None:
+def test_an_export_of_the_first_release_is_imported(run: Run, target: Db) -> None:
     """Of `fill`, with an event in `held`; one moment of it is of 28 November 2026."""
     answer = run(target, "import", str(Path(__file__).with_name("export_of_0_1_0.jsonl.gz")))
     assert "by linedesk 0.1.0 from MongoDB 6.0.5" in answer.stdout
@@ -350,7 +328,7 @@ def test_an_export_of_the_first_release_is_imported(run: Run, target: Database[A
     assert letters == {"?", WAITED_IN_HELD, WAITED_IN_OUTBOX, TIMER_PAST_DUE}
 
 
-def test_a_damaged_file_changes_nothing(run: Run, target: Database[Any], export: Path) -> None:
+def test_a_damaged_file_changes_nothing(run: Run, target: Db, export: Path) -> None:
     export.write_bytes(export.read_bytes()[:-20])
     answer = run(target, "import", str(export), code=1)
     assert "truncated" in answer.stderr
@@ -359,9 +337,7 @@ def test_a_damaged_file_changes_nothing(run: Run, target: Database[Any], export:
     assert "cannot be read" in run(target, "import", str(export.parent / "x"), code=1).stderr
 
 
-def test_while_a_dispatcher_runs_nothing_is_imported(
-    run: Run, target: Database[Any], export: Path
-) -> None:
+def test_while_a_dispatcher_runs_nothing_is_imported(run: Run, target: Db, export: Path) -> None:
     lease = Lease(target, owner="elsewhere/1/1")
     assert lease.try_acquire()
     answer = run(target, "import", str(export), code=1)
@@ -373,7 +349,7 @@ def test_while_a_dispatcher_runs_nothing_is_imported(
 
 
 def test_what_is_there_is_replaced_only_after_it_was_exported(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     target[CONVERSATIONS].insert_one(a_conversation("U次郎"))
     before = whole(target)
@@ -392,7 +368,7 @@ def test_what_is_there_is_replaced_only_after_it_was_exported(
 
 
 def test_letters_that_are_there_stay_and_so_does_what_became_of_them(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     """Letters replayed since the export are not offered again, and keep their number."""
     replayed = {**a_letter(), "replays": 1, "replayedAt": now()}
@@ -404,7 +380,7 @@ def test_letters_that_are_there_stay_and_so_does_what_became_of_them(
 
 
 def test_a_killed_import_keeps_dispatchers_away_until_it_is_run_again(
-    run: Run, mongo_uri: str, target: Database[Any], export: Path
+    run: Run, mongo_uri: str, target: Db, export: Path
 ) -> None:
     environ = os.environ | {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": target.name}
     with subprocess.Popen(
@@ -434,7 +410,7 @@ def test_a_killed_import_keeps_dispatchers_away_until_it_is_run_again(
 
 
 def test_an_import_that_fails_amid_its_writes_says_that_it_has_not_ended(
-    run: Run, client: Client, target: Database[Any], export: Path
+    run: Run, client: Client, target: Db, export: Path
 ) -> None:
     target.command("collMod", SCHEDULE, validator={"n": {"$gt": 100}})
     answer = run(target, "import", str(export), code=1)
@@ -449,7 +425,7 @@ def test_an_import_that_fails_amid_its_writes_says_that_it_has_not_ended(
     assert is_free(target)
 
 
-def test_one_that_was_taken_over_writes_no_more(target: Database[Any], export: Path) -> None:
+def test_one_that_was_taken_over_writes_no_more(target: Db, export: Path) -> None:
     second = LeaseHold(target, owner="elsewhere/1/1")
 
     def take_over() -> None:
@@ -467,7 +443,7 @@ def test_one_that_was_taken_over_writes_no_more(target: Database[Any], export: P
 
 
 def test_a_process_of_the_database_that_is_gone_is_refused(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     run(target, "import", str(export))
     # The export knew of 12; some restarts later.
@@ -485,15 +461,12 @@ def test_a_process_of_the_database_that_is_gone_is_refused(
         committer.commit()
 
 
-# Events in recvq.
-
-
 def a_document(name: str, key: str = "U", *, hours: float = 0) -> dict[str, Any]:
     event = {"type": "follow", "webhookEventId": name, "source": {"userId": key}}
     return make_document(event, channel="main", accept_time=now() + hours_(hours))
 
 
-def store(database: Database[Any], *, hours: float, name: str = "", key: str = "U") -> Any:
+def store(database: Db, *, hours: float, name: str = "", key: str = "U") -> Any:
     document = a_document(name or uuid.uuid4().hex, key, hours=hours)
     database[RECVQ].insert_one(document)
     return document["_id"]
@@ -504,7 +477,7 @@ def hours_(hours: float) -> timedelta:
 
 
 def test_what_came_to_a_new_database_before_the_import_is_still_to_be_handled(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     target[RECVQ].insert_one(make_heartbeat(now() - hours_(1)))
     store(target, hours=1)
@@ -515,7 +488,7 @@ def test_what_came_to_a_new_database_before_the_import_is_still_to_be_handled(
 
 
 def test_in_doubt_about_handled_events_nothing_is_imported(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     store(target, hours=-1)
     store(target, hours=1)
@@ -525,7 +498,7 @@ def test_in_doubt_about_handled_events_nothing_is_imported(
 
 
 def test_a_second_try_that_is_refused_leaves_no_half_database_to_dispatchers(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     with interrupted():
         restored_from(export, target)
@@ -541,7 +514,7 @@ def test_a_second_try_that_is_refused_leaves_no_half_database_to_dispatchers(
 
 
 def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
-    run: Run, target: Database[Any], export: Path
+    run: Run, target: Db, export: Path
 ) -> None:
     """Progress was not saved since, and the conversations that know of it are to go."""
     late, first, decided, waiting = (
@@ -573,7 +546,7 @@ def test_what_a_killed_dispatcher_had_decided_is_not_decided_again(
 
 
 def test_a_timer_that_has_fired_here_since_the_export_becomes_no_letter(
-    run: Run, source: Database[Any], target: Database[Any], export: Path
+    run: Run, source: Db, target: Db, export: Path
 ) -> None:
     row = source[SCHEDULE].find_one({"name": "tea"})
     assert row is not None
@@ -582,7 +555,7 @@ def test_a_timer_that_has_fired_here_since_the_export_becomes_no_letter(
     assert target[DEADLETTERS].find_one({"cause": TIMER_PAST_DUE}) is None
 
 
-def test_an_import_that_dies_before_it_writes_blocks_no_dispatcher(target: Database[Any]) -> None:
+def test_an_import_that_dies_before_it_writes_blocks_no_dispatcher(target: Db) -> None:
     machine, pid, ticks = owner_name().split("/")
     hold = LeaseHold(target, owner=f"{machine}/{pid}/{ticks}1")
     hold.take(above=0, take_over=False)

@@ -1,7 +1,5 @@
 """The file of an export: documents are read byte for byte as written, or reported as damaged."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from dataclasses import replace
@@ -95,9 +93,6 @@ def test_text_that_is_no_utf_8_comes_back_byte_for_byte() -> None:
     damaged = RawBSONDocument(raw(_id="x", text="????").raw.replace(b"????", b"\xff\xfe??"))
     [(_, found)] = read(file_of((CONVERSATIONS, damaged)))
     assert found.raw == damaged.raw
-
-
-# Damage.
 
 
 def test_a_file_that_is_cut_off_anywhere_is_refused() -> None:

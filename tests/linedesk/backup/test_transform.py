@@ -2,8 +2,6 @@
 lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,22 +14,10 @@ from jobworker.bot.timers import Timers
 from jobworker.effects import Send, SendMethod
 from jobworker.record.dead_letters import anew, is_sound
 from linedesk.backup.file import COLLECTIONS
-from linedesk.backup.transform import (
-    REPLACED,
-    TIMER_PAST_DUE,
-    WAITED_IN_OUTBOX,
-    WAITING,
-    Restored,
-)
+from linedesk.backup.transform import REPLACED, TIMER_PAST_DUE, WAITED_IN_OUTBOX, WAITING, Restored
 from linedesk.operate.dead_letters import effect_again, replay_name
 from linedesk.store.client import AS_STORED
-from linedesk.store.documents import (
-    CONVERSATIONS,
-    DEADLETTERS,
-    SCHEDULE,
-    Document,
-    make_document,
-)
+from linedesk.store.documents import CONVERSATIONS, DEADLETTERS, SCHEDULE, Document, make_document
 from linedesk.store.records.effects import place_of, unproved_try
 from tests.jobworker.worker_harness import a_send
 
@@ -124,9 +110,6 @@ def a_held(name: str = "E9", **more: Any) -> Document:
     return place | {"document": document, "why": "set aside", "since": AT}
 
 
-# Conversations.
-
-
 @pytest.mark.parametrize("way", [SendMethod.REPLY, SendMethod.PUSH, SendMethod.MULTICAST])
 def test_a_send_becomes_a_letter_that_is_not_replayed_by_accident(way: SendMethod) -> None:
     send = a_send(way=way, at=AT, token="t" if way is SendMethod.REPLY else None)
@@ -197,9 +180,6 @@ def test_of_a_database_that_is_replaced_only_what_was_tried_counts_as_tried() ->
     assert left(claim) == [fresh, fresh]
 
 
-# Timers.
-
-
 def test_a_timer_past_due_becomes_a_letter_whose_replay_fires_it() -> None:
     found, _ = restored(schedule=[a_row(run_at=NOW - HOUR)])
     assert found[SCHEDULE] == [a_row(run_at=None) | {"endedAt": NOW}]
@@ -244,9 +224,6 @@ def test_a_cancel_on_its_way_ends_the_row() -> None:
     assert not found[DEADLETTERS]
 
 
-# Held.
-
-
 def test_a_replay_that_waited_in_held_becomes_a_letter_that_can_be_replayed() -> None:
     """The letter that it was the replay of goes a week after the replay."""
     first = {"_id": "E1/0", "channel": "main", "key": KEY, "effect": a_send().as_document()}
@@ -289,9 +266,6 @@ def test_no_copy_of_a_message_that_was_taken_back_comes_amid_the_unsend() -> Non
     assert [letter["_id"] for letter in found[DEADLETTERS]] == ["E7", "E8"]
     assert "secret" not in str(found)
     assert all(letter["document"]["unsent"] for letter in found[DEADLETTERS])
-
-
-# Answers that wait for a tap.
 
 
 def with_answers() -> Document:

@@ -1,7 +1,5 @@
 """BOT_SETTINGS: the operator's values, and the bot's view of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

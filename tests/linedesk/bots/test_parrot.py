@@ -1,8 +1,5 @@
 """The parrot's answers, in private and in groups."""
 
-from __future__ import annotations
-
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +7,10 @@ import pytest
 
 import linesim
 from linedesk.bots.parrot import bot
-from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from linesim import Sim
 from tests.jobworker.worker_harness import Room
+from tests.servers import one_for_all
 
 HEARD = {
     "text": "はい、おはよう😀、ですね。",
@@ -30,11 +26,12 @@ HEARD = {
 @pytest.fixture(scope="module")
 def room(client: Client) -> Iterator[Room]:
     """One desk and one simulator for all: every test has its own users."""
-    database = client[f"test_parrot_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    with linesim.running(rate_limits=False) as sim, Room(database, sim, bot) as room:
+    with (
+        one_for_all(client) as database,
+        linesim.running(rate_limits=False) as sim,
+        Room(database, sim, bot) as room,
+    ):
         yield room
-    client.drop_database(database.name)
 
 
 @pytest.fixture
@@ -90,7 +87,7 @@ def test_a_follow_is_welcomed_and_an_unfollow_removes_what_is_personal(
     room.until_quiet()
     found = room.conversation(user.user_id)
     assert [found[name] for name in ("friend", "profile", "state", "data")] == [
-        *(False, None, None, {}),
+        *(False, None, None, {})
     ]
 
 

@@ -1,7 +1,5 @@
 """The timer bot's conversation."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest
@@ -81,10 +79,7 @@ def test_a_number_however_it_is_written(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        *("0", "０", "-1", "－1", "ー1", "0秒", "1.5", "０．５", str(MONTH + 1), "1" * 5_000),
-    ],
+    "text", [*("0", "０", "-1", "－1", "ー1", "0秒", "1.5", "０．５", str(MONTH + 1), "1" * 5_000)]
 )
 def test_a_number_that_no_timer_can_have_is_refused(text: str) -> None:
     bot_test = BotTest(timer.bot)

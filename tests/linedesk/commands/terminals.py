@@ -1,6 +1,4 @@
-"""Commands on a real pseudo-terminal."""
-
-from __future__ import annotations
+"""Commands in the tests' process, and on a real pseudo-terminal."""
 
 import fcntl
 import os
@@ -10,13 +8,30 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from click.testing import CliRunner, Result
+
+from linedesk.launch import main
 from tests.waiting import eventually
 
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+Run = Callable[..., Result]
+
+
+def typed(environ: dict[str, str], *group: str) -> Run:
+    """Runs commands of the group; each has to end with its code."""
+
+    def run(*arguments: str, code: int = 0) -> Result:
+        answer = CliRunner().invoke(main.linedesk, [*group, *arguments], env=environ)
+        assert answer.exit_code == code, answer.output
+        return answer
+
+    return run
 
 
 @contextmanager

@@ -1,49 +1,38 @@
 """`linedesk conversation show` as an operator meets it."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from bson import ObjectId
-from click.testing import CliRunner, Result
-from pymongo.database import Database
+from click.testing import Result
 
-from linedesk.launch import main
 from linedesk.store.client import Client
 from linedesk.store.records.effects import place_of
 from tests.jobworker.worker_harness import a_send
+from tests.linedesk.commands.terminals import Run, typed
 from tests.linedesk.commands.test_dead import an_event_letter
-from tests.linedesk.operate.hand import one_for_all
+from tests.rows import Db
+from tests.servers import one_for_all
 
 SECRET = "ひみつのことば"
 HANAKO, TARO = "U" + "1" * 32, "U" + "2" * 32
 GROUP = "C" + "3" * 32
-Run = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
-def database(client: Client) -> Iterator[Database[Any]]:
+def database(client: Client) -> Iterator[Db]:
     """One for all, since nothing is written."""
     with one_for_all(client) as database:
         yield database
 
 
 @pytest.fixture
-def show(mongo_uri: str, people: Database[Any]) -> Run:
+def show(mongo_uri: str, people: Db) -> Run:
     environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": people.name}
-
-    def run(*arguments: str, code: int = 0) -> Result:
-        answer = CliRunner().invoke(
-            main.linedesk, ["conversation", "show", *arguments], env=environ
-        )
-        assert answer.exit_code == code, answer.output
-        return answer
-
-    return run
+    return typed(environ, "conversation", "show")
 
 
 def a_conversation(key: str, *, channel: str = "main", **more: Any) -> dict[str, Any]:
@@ -67,7 +56,7 @@ def a_row(id_: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def people(database: Database[Any]) -> Database[Any]:
+def people(database: Db) -> Db:
     """Two users, one of them in the middle of much, and their group."""
     now = datetime.now(UTC)
     messages = [{"type": "text", "text": SECRET}]
@@ -174,7 +163,7 @@ def test_a_conversation_is_found_by_id_start_channel_or_name(show: Run) -> None:
     assert "linedesk: no conversation '三郎'\n" in show("三郎", code=1).stderr
 
 
-def test_a_record_that_a_person_has_changed_is_shown(show: Run, people: Database[Any]) -> None:
+def test_a_record_that_a_person_has_changed_is_shown(show: Run, people: Db) -> None:
     people.conversations.insert_one({"_id": "z/odd", "data": {"id": ObjectId()}})
     people.schedule.insert_one({"_id": "z/odd/x", "runAt": datetime.now(UTC)})
     assert lines_of(show("z/odd"))["timers"][0].startswith("x  20")

@@ -1,25 +1,20 @@
 """`linedesk dead`: lists, questions, replays, drops, and the rows that it does not change."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from pymongo.database import Database
 
-from linedesk.launch import main
 from linedesk.operate.dead_letters import Choice, frames, moment_of
 from linedesk.operate.format import visible
 from linedesk.store.documents import make_document
 from linedesk.store.records.waits import code_of
 from tests.jobworker.worker_harness import a_send
-from tests.linedesk.commands.terminals import terminal, to_the_end, until
+from tests.linedesk.commands.terminals import Run, terminal, to_the_end, typed, until
+from tests.rows import Db
 
 NOW = datetime.now(UTC)
 SECRET = "ひみつのことば"
@@ -29,23 +24,17 @@ TRACEBACK = (
     "    return int(text)\n"
     f"ValueError: invalid literal for int() with base 10: '{SECRET}'\n"
 )
-Run = Callable[..., Result]
 
 
 @pytest.fixture
-def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
+def environ(mongo_uri: str, database: Db) -> dict[str, str]:
     """Nothing but where MongoDB is: no secret and no token of a channel."""
     return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
 
 
 @pytest.fixture
 def run(environ: dict[str, str]) -> Run:
-    def dead(*arguments: str, code: int = 0) -> Result:
-        answer = CliRunner().invoke(main.linedesk, ["dead", *arguments], env=environ)
-        assert answer.exit_code == code, answer.output
-        return answer
-
-    return dead
+    return typed(environ, "dead")
 
 
 def an_event_letter(name: str, *, hours: float = 1.0, **more: Any) -> dict[str, Any]:
@@ -73,7 +62,7 @@ def _letter(name: str, hours: float, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def letters(database: Database[Any]) -> Database[Any]:
+def letters(database: Db) -> Db:
     database.deadletters.insert_many(
         [
             an_event_letter("01OLD", hours=50),
@@ -85,11 +74,11 @@ def letters(database: Database[Any]) -> Database[Any]:
     return database
 
 
-def ids(database: Database[Any]) -> set[str]:
+def ids(database: Db) -> set[str]:
     return {row["_id"] for row in database.deadletters.find()}
 
 
-def queue(database: Database[Any]) -> list[str]:
+def queue(database: Db) -> list[str]:
     return [row["eventId"] for row in database.recvq.find().sort("$natural", 1)]
 
 
@@ -120,7 +109,7 @@ def test_a_list_is_narrowed_by_cause_time_and_number(run: Run, letters: Any) -> 
         assert [json.loads(row)["id"] for row in rows] == shown, options
 
 
-def test_a_list_reads_by_its_index_and_only_what_it_shows(database: Database[Any]) -> None:
+def test_a_list_reads_by_its_index_and_only_what_it_shows(database: Db) -> None:
     database.deadletters.insert_many(
         an_event_letter(str(n), hours=n / 10, cause="handler: X" if n % 50 == 0 else "quota")
         for n in range(500)
@@ -179,15 +168,12 @@ def test_times_are_ago_or_local_unless_they_name_a_zone() -> None:
 
 def test_a_replay_puts_the_letters_back_the_oldest_first(run: Run, letters: Any) -> None:
     told = run("replay", "--cause", "handler", "--yes").stdout.splitlines()
-    assert told == [
-        "replayed 01OLD as replay:01OLD:1",
-        "replayed 01NEW as replay:01NEW:1",
-    ]
+    assert told == ["replayed 01OLD as replay:01OLD:1", "replayed 01NEW as replay:01NEW:1"]
     assert queue(letters) == ["replay:01OLD:1", "replay:01NEW:1"]
     assert [line.split()[0] for line in run("list").stdout.splitlines()] == ["id", "01S/0"]
 
 
-def test_a_send_that_may_arrive_twice_needs_force(run: Run, database: Database[Any]) -> None:
+def test_a_send_that_may_arrive_twice_needs_force(run: Run, database: Db) -> None:
     old = a_send(tried_at=NOW - timedelta(days=2)).tried_at
     way = a_send().way
     database.deadletters.insert_one(a_send_letter("01U/0", tried_at=old, tried_as=way))
@@ -223,7 +209,7 @@ def test_an_unsent_message_is_not_replayed_and_the_others_are(run: Run, letters:
     ],
 )
 def test_a_letter_that_a_person_has_changed_is_shown_and_refused_in_words(
-    run: Run, database: Database[Any], changed: dict[str, Any]
+    run: Run, database: Db, changed: dict[str, Any]
 ) -> None:
     database.deadletters.insert_one({"_id": "odd", "lastAt": NOW, **changed})
     assert run("list").stdout.splitlines()[1].startswith("odd  ")

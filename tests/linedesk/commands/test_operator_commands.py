@@ -1,7 +1,5 @@
 """The operators' commands: status, tail, trace, calls, pause, resume, release, audit."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -12,18 +10,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from pymongo.database import Database
+from click.testing import Result
 from pymongo.errors import OperationFailure
 
 from linedesk.commands import orders
 from linedesk.commands.tail import told
-from linedesk.launch import main
 from linedesk.operate import acts, following
 from linedesk.operate.following import Came
 from linedesk.store.client import Client, connect
 from tests.dispatcher.faults import failing
-from tests.linedesk.commands.terminals import terminal, until
+from tests.linedesk.commands.terminals import Run, terminal, typed, until
 from tests.linedesk.operate.hand import (
     HANAKO,
     TEXT,
@@ -33,17 +29,15 @@ from tests.linedesk.operate.hand import (
     a_run,
     ago,
     an_event,
-    one_for_all,
 )
-from tests.rows import put_rows
+from tests.rows import Db, put_rows
+from tests.servers import one_for_all
 
 NOT_CONFIRMED = "no dispatcher has confirmed yet"
 
-Run = Callable[..., Result]
-
 
 @pytest.fixture
-def database(client: Client) -> Iterator[Database[Any]]:
+def database(client: Client) -> Iterator[Db]:
     with one_for_all(client) as database:
         now = datetime.now(UTC)
         database.recvq.insert_one(an_event(at=ago(60, now=now)))
@@ -63,18 +57,13 @@ def database(client: Client) -> Iterator[Database[Any]]:
 
 
 @pytest.fixture
-def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
+def environ(mongo_uri: str, database: Db) -> dict[str, str]:
     return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name, "SUDO_USER": "hanako"}
 
 
 @pytest.fixture
 def run(environ: dict[str, str]) -> Run:
-    def linedesk(*arguments: str, code: int = 0) -> Result:
-        answer = CliRunner().invoke(main.linedesk, list(arguments), env=environ)
-        assert answer.exit_code == code, answer.output
-        return answer
-
-    return linedesk
+    return typed(environ)
 
 
 @pytest.fixture
@@ -84,7 +73,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def processes(database: Database[Any], **dispatcher: Any) -> Iterator[None]:
+def processes(database: Db, **dispatcher: Any) -> Iterator[None]:
     """Rows of a front desk and a dispatcher that are fresh for as long as a test takes."""
     soon = datetime.now(UTC) + timedelta(seconds=60)
     database.status.insert_many([a_desk(now=soon), a_dispatcher(now=soon, **dispatcher)])
@@ -98,10 +87,7 @@ def jsons(answer: Result) -> list[dict[str, Any]]:
     return [json.loads(text) for text in answer.stdout.splitlines()]
 
 
-# status
-
-
-def test_status_shows_the_figures_of_the_rows_and_ok(run: Run, database: Database[Any]) -> None:
+def test_status_shows_the_figures_of_the_rows_and_ok(run: Run, database: Db) -> None:
     with processes(database):
         shown = run("status").stdout
         (told,) = jsons(run("status", "--json"))
@@ -112,9 +98,6 @@ def test_status_shows_the_figures_of_the_rows_and_ok(run: Run, database: Databas
     assert told["queue"]["documents"] == 7
     assert told["wrong"] == []
     assert "\x1b" not in shown
-
-
-# trace, calls, conversation show
 
 
 def test_trace_tells_the_story_and_no_text(run: Run) -> None:
@@ -148,11 +131,8 @@ def test_a_conversations_newest_events_are_told_with_results_and_answers(run: Ru
     assert told["events"][0]["outcome"]["result"] == "answered"
 
 
-# pause, resume, release, audit
-
-
 def test_a_pause_is_ordered_and_the_missing_confirmation_is_shown(
-    run: Run, at_once: None, database: Database[Any]
+    run: Run, at_once: None, database: Db
 ) -> None:
     shown = run("pause", "花子", "--why", "too loud").stdout
     assert shown == f"paused main/{HANAKO}\n{NOT_CONFIRMED}; the pause takes effect when one runs\n"
@@ -173,7 +153,7 @@ def test_a_pause_is_ordered_and_the_missing_confirmation_is_shown(
 
 
 def test_on_a_terminal_a_resume_says_what_waits_and_asks(
-    environ: dict[str, str], run: Run, at_once: None, database: Database[Any]
+    environ: dict[str, str], run: Run, at_once: None, database: Db
 ) -> None:
     with processes(database, paused=[]):
         run("pause", HANAKO)
@@ -194,7 +174,7 @@ def test_on_a_terminal_a_resume_says_what_waits_and_asks(
 
 
 def test_a_release_names_the_head_and_tells_what_came(
-    run: Run, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+    run: Run, database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "no dispatcher runs" in run("release", "花子", code=1).stderr
     with processes(database):
@@ -221,13 +201,10 @@ def test_a_release_names_the_head_and_tells_what_came(
     assert f"  release  done     花子 main/{HANAKO} 01E  broken by 太郎\n" in shown
 
 
-# tail
-
-
 class Stream:
     """A database whose streams can be waited for."""
 
-    def __init__(self, database: Database[Any]) -> None:
+    def __init__(self, database: Db) -> None:
         self._database = database
         self.opened = threading.Semaphore(0)
         self.tokens: list[Any] = []
@@ -261,7 +238,7 @@ def tailed(stream: Stream, *, key: str | None) -> Generator[Came]:
 
 @pytest.mark.usefixtures("at_short_intervals")
 def test_a_tail_resumes_after_an_outage_of_mongodb(
-    database: Database[Any], mongo_uri: str, client: Client
+    database: Db, mongo_uri: str, client: Client
 ) -> None:
     with connect(mongo_uri, app_name="tail") as own:
         stream = Stream(own[database.name])
@@ -281,7 +258,7 @@ def test_a_tail_resumes_after_an_outage_of_mongodb(
 
 
 @pytest.mark.usefixtures("at_short_intervals")
-def test_a_tail_shows_each_row_of_a_document(database: Database[Any]) -> None:
+def test_a_tail_shows_each_row_of_a_document(database: Db) -> None:
     stream, key = Stream(database), "U7"
     found = tailed(stream, key=key)
     also = [{"eventId": "01C", "key": key}]
@@ -297,9 +274,7 @@ def test_a_tail_shows_each_row_of_a_document(database: Database[Any]) -> None:
 
 
 @pytest.mark.usefixtures("at_short_intervals")
-def test_a_tail_that_cannot_resume_ends(
-    database: Database[Any], mongo_uri: str, client: Client
-) -> None:
+def test_a_tail_that_cannot_resume_ends(database: Db, mongo_uri: str, client: Client) -> None:
     with connect(mongo_uri, app_name="lost") as own:
         stream = Stream(own[database.name])
         found = tailed(stream, key="U7")
@@ -315,7 +290,7 @@ def test_a_tail_that_cannot_resume_ends(
 
 
 def test_timers_set_orders_one_and_says_what_is_wrong(
-    run: Run, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+    run: Run, database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(orders, "CAME_SECONDS", 0.0)
     to_all = ("timers", "set", "news", "--all-friends", "--at")

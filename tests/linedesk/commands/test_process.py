@@ -1,7 +1,5 @@
 """The command as a process: its imports, Ctrl-C, exit codes and completion."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -10,10 +8,8 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.runtime.exit_codes import Exit
 from linedesk.settings.settings import load_settings
@@ -21,6 +17,7 @@ from linedesk.setup.database import open_database, operator
 from linedesk.store.errors import StoreUnavailable
 from tests.fork_server import nursery
 from tests.linedesk.commands.terminals import terminal, to_the_end, until_asked
+from tests.rows import Db
 from tests.servers import frozen, throwaway_mongod
 
 # Each takes tens of milliseconds to import.
@@ -118,7 +115,7 @@ def test_a_background_job_still_ignores_ctrl_c() -> None:
     assert ran.stdout == b"goes on\n"
 
 
-def test_exit_codes_are_those_of_the_documentation(mongo_uri: str, database: Database[Any]) -> None:
+def test_exit_codes_are_those_of_the_documentation(mongo_uri: str, database: Db) -> None:
     for words, code, told in (
         ("dead replay --cause nothing", Exit.FAILED, "no dead letters match"),
         ("dead show 01NONE", Exit.FAILED, "no dead letter '01NONE'"),
@@ -147,9 +144,7 @@ def test_an_act_reports_within_two_seconds_that_mongodb_is_down() -> None:
             assert time.monotonic() - began < 2.0
 
 
-def test_ctrl_c_at_a_question_ends_a_command_and_does_nothing(
-    mongo_uri: str, database: Database[Any]
-) -> None:
+def test_ctrl_c_at_a_question_ends_a_command_and_does_nothing(mongo_uri: str, database: Db) -> None:
     environ = {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
     letter = {"cause": "late", "lastAt": datetime.now(UTC)}
     database.deadletters.insert_many([{"_id": id_, **letter} for id_ in ("E1/0", "E2/0")])

@@ -1,30 +1,20 @@
 """The commands on a terminal of 80 columns: names, whole ids and figures, the order."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
-from pymongo.database import Database
 from rich.cells import cell_len
 
 from linedesk.runtime.exit_codes import Exit
 from linedesk.store.client import Client
 from tests.linedesk.commands.terminals import COLOUR, shown_on, terminal, to_the_end, until
-from tests.linedesk.operate.hand import (
-    HANAKO,
-    a_call,
-    a_desk,
-    a_dispatcher,
-    a_run,
-    ago,
-    one_for_all,
-)
+from tests.linedesk.operate.hand import HANAKO, a_call, a_desk, a_dispatcher, a_run, ago
+from tests.rows import Db
+from tests.servers import one_for_all
 
 EVENT = "01HEV3K9QW8S4V2Y6Z0A1B2C3D"
 REPLAYED = "01HEV3K9QWREPLAYED00000000"
@@ -34,7 +24,7 @@ REASON = "返信の期限が切れていました。" * 4
 
 
 @pytest.fixture(scope="module")
-def database(client: Client) -> Iterator[Database[Any]]:
+def database(client: Client) -> Iterator[Db]:
     """One for all of them: each test asks for what no other changes."""
     with one_for_all(client) as database:
         now = datetime.now(UTC)
@@ -58,7 +48,7 @@ def database(client: Client) -> Iterator[Database[Any]]:
 
 
 @pytest.fixture
-def environ(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
+def environ(mongo_uri: str, database: Db) -> dict[str, str]:
     return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name, "SUDO_USER": "hanako"}
 
 
@@ -80,7 +70,7 @@ def test_a_list_fits_the_terminal_and_cuts_no_id_and_no_figure(
 
 
 def test_a_tail_shows_names_and_event_ids_on_one_line_each_in_order_of_time(
-    environ: dict[str, str], database: Database[Any]
+    environ: dict[str, str], database: Db
 ) -> None:
     with terminal(environ, "tail", columns=120) as (master, tailing):
         stop = threading.Event()
@@ -114,9 +104,7 @@ def test_a_tail_shows_names_and_event_ids_on_one_line_each_in_order_of_time(
     assert "Traceback" not in shown
 
 
-def test_status_has_the_problems_first_and_names(
-    environ: dict[str, str], database: Database[Any]
-) -> None:
+def test_status_has_the_problems_first_and_names(environ: dict[str, str], database: Db) -> None:
     soon, since = datetime.now(UTC) + timedelta(seconds=60), datetime.now(UTC)
     waiting = {"channel": "main", "key": HANAKO, "since": since, "why": "its handler failed"}
     database.status.insert_many([a_desk(now=soon), a_dispatcher(now=soon, waiting=[waiting])])

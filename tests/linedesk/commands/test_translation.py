@@ -2,28 +2,22 @@
 Japanese fits a terminal of 80 columns. All other commands are English.
 """
 
-from __future__ import annotations
-
 import re
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result, _NamedTextIOWrapper
-from pymongo.database import Database
 from rich.cells import cell_len
 
 from linedesk.launch import main
 from linedesk.runtime import language
 from linedesk.runtime.exit_codes import Exit
-from linedesk.setup.collections import create_collections
 from linedesk.store.client import Client
-from linedesk.store.collections import MEGABYTE
 from tests.linedesk.commands.terminals import shown_on
 from tests.linedesk.operate import a_day
 from tests.linedesk.page.test_language import BRACKETED, Pseudo
+from tests.servers import one_for_all
 
 
 @pytest.fixture
@@ -39,13 +33,11 @@ def pseudo(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def environ(client: Client, mongo_uri: str) -> Iterator[dict[str, str]]:
     """A database with a day's rows, which no test changes."""
-    database: Database[Any] = client[f"test_translation_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    a_day.fill(database, hours=0.1)
-    database.status.update_many({}, {"$set": {"words": "12.4 events/s"}})
-    database.deadletters.update_many({}, {"$set": {"cause": "quota"}})
-    yield {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name, "SUDO_USER": "hanako"}
-    client.drop_database(database.name)
+    with one_for_all(client) as database:
+        a_day.fill(database, hours=0.1)
+        database.status.update_many({}, {"$set": {"words": "12.4 events/s"}})
+        database.deadletters.update_many({}, {"$set": {"cause": "quota"}})
+        yield {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name, "SUDO_USER": "hanako"}
 
 
 def run(environ: dict[str, str], *arguments: str) -> Result:
@@ -93,9 +85,7 @@ def test_status_the_doctors_report_and_errors_of_settings_are_translated(
 
 @pytest.mark.usefixtures("pseudo")
 @pytest.mark.parametrize(
-    "arguments",
-    [("status", "--help"), ("status", "--json"), ("trace", a_day.EVENT)],
-    ids=" ".join,
+    "arguments", [("status", "--help"), ("status", "--json"), ("trace", a_day.EVENT)], ids=" ".join
 )
 def test_help_json_and_other_commands_are_english(
     environ: dict[str, str], arguments: tuple[str, ...]

@@ -1,7 +1,5 @@
 """The doctor's judgements: figures in, findings out."""
 
-from __future__ import annotations
-
 import threading
 import time
 from datetime import UTC, datetime, timedelta

@@ -1,23 +1,18 @@
 """`linedesk doctor` as an operator runs it: on what is right, and on what was broken for it."""
 
-from __future__ import annotations
-
 import json
 import signal
 import ssl
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from pymongo.database import Database
 
 import linesim
 from linedesk.doctor.checks import account, machine
@@ -27,23 +22,18 @@ from linedesk.doctor.finding import FindingLevel
 from linedesk.launch import main
 from linedesk.operate.health import DAY_SECONDS
 from linedesk.settings.settings import load_settings
-from linedesk.setup.collections import create_collections, set_audit_age
+from linedesk.setup.collections import set_audit_age
 from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import Client
-from linedesk.store.collections import DISPATCHER, MEGABYTE
-from linedesk.store.documents import (
-    DEADLETTERS,
-    LEASES,
-    PROGRESS,
-    RECVQ,
-    SCHEMA,
-    STATUS,
-)
+from linedesk.store.collections import DISPATCHER
+from linedesk.store.documents import DEADLETTERS, LEASES, PROGRESS, RECVQ, SCHEMA, STATUS
 from linedesk.store.queue import usage
 from linedesk.store.queue.usage import Span
 from tests.frontdesk.authority import Authority, Pair
 from tests.frontdesk.desk import DeskProcess
 from tests.linedesk.operate.hand import a_desk, a_dispatcher
+from tests.rows import Db
+from tests.servers import one_for_all
 from tests.waiting import eventually
 
 OK, WARN, BAD, SKIP = FindingLevel.OK, FindingLevel.WARN, FindingLevel.BAD, FindingLevel.SKIP
@@ -61,27 +51,23 @@ RUNNING = a_dispatcher(now=datetime.now(UTC) + timedelta(hours=1))
 
 
 @pytest.fixture(scope="module")
-def well(client: Client) -> Iterator[Database[Any]]:
+def well(client: Client) -> Iterator[Db]:
     """A database as it is where everything runs; nothing is written to it by a test."""
-    database = client[f"test_doctor_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    lease = {"owner": "machine.1/7/9", "epoch": 3, "until": datetime.now(UTC) + timedelta(hours=1)}
-    database[LEASES].update_one({"_id": DISPATCHER}, {"$set": lease})
-    row = {"_id": DISPATCHER, "schema": SCHEMA, "after": None, "finished": []}
-    row["at"] = datetime.now(UTC)
-    set_audit_age(database, days=400)
-    database[PROGRESS].insert_one(row)
-    database[STATUS].insert_one(RUNNING)
-    yield database
-    client.drop_database(database.name)
+    with one_for_all(client) as database:
+        until = datetime.now(UTC) + timedelta(hours=1)
+        lease = {"owner": "machine.1/7/9", "epoch": 3, "until": until}
+        database[LEASES].update_one({"_id": DISPATCHER}, {"$set": lease})
+        row = {"_id": DISPATCHER, "schema": SCHEMA, "after": None, "finished": []}
+        row["at"] = datetime.now(UTC)
+        set_audit_age(database, days=400)
+        database[PROGRESS].insert_one(row)
+        database[STATUS].insert_one(RUNNING)
+        yield database
 
 
 @pytest.fixture(scope="module")
 def desk(
-    mongo_uri: str,
-    well: Database[Any],
-    sim: linesim.Sim,
-    tmp_path_factory: pytest.TempPathFactory,
+    mongo_uri: str, well: Db, sim: linesim.Sim, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[DeskProcess]:
     """A front desk, to which the simulator sends."""
     spool = tmp_path_factory.mktemp("desk") / "spool.db"
@@ -113,7 +99,7 @@ def _make_room(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def doctor(
     mongo_uri: str,
-    well: Database[Any],
+    well: Db,
     sim: linesim.Sim,
     desk: DeskProcess,
     tmp_path: Path,
@@ -229,9 +215,7 @@ def test_an_outage_of_mongodb_is_one_bad_line(doctor: Doctor) -> None:
     assert "secret-word" not in answer.output
 
 
-def test_an_uncapped_recvq_and_missing_processes_are_told(
-    doctor: Doctor, database: Database[Any]
-) -> None:
+def test_an_uncapped_recvq_and_missing_processes_are_told(doctor: Doctor, database: Db) -> None:
     database[RECVQ].drop()
     database.create_collection(RECVQ)
     database["schedule"].drop_index("runAt")
@@ -243,9 +227,7 @@ def test_an_uncapped_recvq_and_missing_processes_are_told(
     assert found(answer)["running system"]["saw"] == "needs: recvq"
 
 
-def test_the_running_system_is_judged_as_status_judges_it(
-    mongo_uri: str, database: Database[Any]
-) -> None:
+def test_the_running_system_is_judged_as_status_judges_it(mongo_uri: str, database: Db) -> None:
     settings = load_settings({"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name})
     box = DoctorContext(settings)
     now = datetime.now(UTC)

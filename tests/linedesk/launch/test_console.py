@@ -1,7 +1,5 @@
 """`linedesk console`: whom it lets in by its settings, and the process from start to end."""
 
-from __future__ import annotations
-
 import os
 import signal
 

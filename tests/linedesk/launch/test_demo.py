@@ -1,7 +1,5 @@
 """`linedesk demo` as a person runs it, with everything that it starts."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -11,8 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from linedesk.setup.private_mongod import MongodNotFound, find_mongod
-from tests.conftest import missing
+from tests.conftest import need_mongod
 from tests.fork_server import nursery
 from tests.linedesk.processes import child_of, is_alive
 from tests.waiting import eventually
@@ -71,10 +68,7 @@ class Demo:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+    need_mongod()
     return tmp_path / "tmp"
 
 

@@ -1,11 +1,8 @@
 """The command line as an operator meets it: help, exit codes, and one clear line for each error."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -22,6 +19,7 @@ from linedesk.store.client import Client
 from linedesk.store.collections import check_recvq
 from linedesk.store.documents import SCHEMA, make_document
 from tests.fork_server import Written, nursery
+from tests.waiting import Ended, ran
 
 SECRETS = {
     "LINE_CHANNEL_SECRET": "8c570fa6dd201bb328f1c1eac23a96d8",
@@ -29,9 +27,7 @@ SECRETS = {
 }
 
 
-def linedesk(
-    *arguments: str, module: str = "linedesk", **environ: str
-) -> subprocess.CompletedProcess[str]:
+def linedesk(*arguments: str, module: str = "linedesk", **environ: str) -> Ended:
     return nursery.run(module, *arguments, env=os.environ | environ)
 
 
@@ -190,9 +186,7 @@ def test_an_unexpected_error_is_logged_without_secrets() -> None:
         "try:\n    raise RuntimeError('token-of-the-channel')\n"
         "except RuntimeError as error:\n    raise SystemExit(report(error))\n"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
-    )
+    answer = ran([sys.executable, "-c", program])
     assert answer.returncode == 70
     assert "CRITICAL commands unexpected error" in answer.stderr
     assert "RuntimeError: ***" in answer.stderr

@@ -1,7 +1,5 @@
 """`/metrics`: its answers, and that it ends with its process."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Iterator

@@ -1,8 +1,5 @@
 """`linedesk new`: its folder runs and its tests pass as they are."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +8,7 @@ import pytest
 from linedesk.launch.new import make_bot
 from linedesk.operate.text import NotDone
 from linedesk.settings.settings import load_settings
+from tests.waiting import ran
 
 LANGUAGES = ("en", "ja")
 
@@ -29,11 +27,9 @@ def test_a_new_bot_passes_its_tests_and_has_its_settings(here: Path, language: s
     assert "mybot" not in "".join(one.read_text("utf-8") for one in folder.iterdir())
     assert ("会話" in (folder / "README.md").read_text("utf-8")) == (language == "ja")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    ran = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert ran.returncode == 0, ran.stdout
-    assert "2 passed" in ran.stdout
+    ended = ran(command, cwd=folder)
+    assert ended.returncode == 0, ended.stdout
+    assert "2 passed" in ended.stdout
 
 
 @pytest.mark.parametrize("name", ["my-bot", "Mybot", "class", "json", "linedesk", "there"])

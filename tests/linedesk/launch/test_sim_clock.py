@@ -1,7 +1,5 @@
 """Bot time in a simulation, against linesim's clock."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import threading
@@ -66,9 +64,7 @@ def test_a_move_missed_by_the_thread_is_returned_by_the_next_request(
     assert heard[1] == pytest.approx(60, abs=1)
 
 
-def test_without_an_answer_the_last_offset_is_kept(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_without_an_answer_the_last_offset_is_kept(caplog: pytest.LogCaptureFixture) -> None:
     moved = threading.Event()
 
     def hear() -> None:

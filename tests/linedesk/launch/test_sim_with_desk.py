@@ -1,8 +1,5 @@
 """linesim's clock and its page beside real processes and a console of linedesk."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,14 +9,8 @@ import requests
 from linedesk.operate.acts import Acts
 from linedesk.store.control import Scope
 from tests.linedesk.operate.serving import served
-from tests.real_stack import RealStack, real_stack
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[RealStack]:
-    with real_stack() as stack:
-        stack.play("tests.linedesk.testing.kit_bot:bot")
-        yield stack
+from tests.linedesk.testing.test_parity import stack as stack
+from tests.real_stack import RealStack
 
 
 def test_the_clock_stops_at_each_timer_on_its_way(stack: RealStack) -> None:
@@ -45,7 +36,7 @@ def test_a_message_without_an_answer_has_the_words_of_the_console(
         event = stack.sim.drafts.text(user, "fail")
         stack.deliver(event)
         strip = page.locator("li", has_text="fail").locator(".why.bad")
-        strip.get_by_text("RuntimeError, kit_bot.py:66").wait_for()
+        strip.get_by_text("RuntimeError, kit_bot.py:64").wait_for()
         story = f"{url}/event/{event['webhookEventId']}"
         assert strip.get_by_role("link").get_attribute("href") == story
         assert requests.get(story, timeout=10).status_code == 200

@@ -1,7 +1,5 @@
 """The supervisor with toy programs: order, restarts, signals, and that nothing outlives it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

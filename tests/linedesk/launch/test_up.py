@@ -1,7 +1,5 @@
 """`linedesk up` with the real processes, on the tests' MongoDB and on its own mongod."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -12,11 +10,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
-from pymongo.database import Database
 
 import linesim
 from linedesk.bots import parrot
@@ -30,14 +26,15 @@ from linedesk.setup import database as opening
 from linedesk.setup.database import open_database, with_server
 from linedesk.setup.init import init_database
 from linedesk.setup.kept_mongod import KeptMongod, beside_up
-from linedesk.setup.private_mongod import MongodNotFound, find_mongod, free_port
+from linedesk.setup.private_mongod import free_port
 from linedesk.store.client import connect
 from linedesk.store.documents import SCHEMA
 from linedesk.store.errors import StoreUnavailable
 from linesim import Sim
-from tests.conftest import missing
+from tests.conftest import need_mongod
 from tests.linedesk.processes import child_of, children_of, is_alive
-from tests.waiting import eventually
+from tests.rows import Db
+from tests.waiting import Ended, eventually, ran
 
 ROOT = Path(__file__).parents[3]
 DISPATCHER, MONGOD = "-m dispatcher", "--dbpath"
@@ -85,15 +82,9 @@ class Up:
             return False
 
 
-def beside_of(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+def beside_of(environ: dict[str, str], *arguments: str) -> Ended:
     """Another command in a separate process."""
-    return subprocess.run(
-        [sys.executable, "-m", "linedesk", *arguments],
-        env=os.environ | environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ran([sys.executable, "-m", "linedesk", *arguments], env=os.environ | environ)
 
 
 Start = Callable[..., Up]
@@ -118,12 +109,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def on_the_tests_mongodb(mongo_uri: str, database: Database[Any]) -> dict[str, str]:
+def on_the_tests_mongodb(mongo_uri: str, database: Db) -> dict[str, str]:
     return {"MONGODB_URI": mongo_uri, "MONGODB_DATABASE": database.name}
 
 
 def test_front_desk_and_dispatcher_run_are_restarted_and_stop_in_order(
-    start: Start, on_the_tests_mongodb: dict[str, str], tmp_path: Path, database: Database[Any]
+    start: Start, on_the_tests_mongodb: dict[str, str], tmp_path: Path, database: Db
 ) -> None:
     config = tmp_path / "line.toml"
     config.write_text("LOG_LEVEL = 'warning'\nDISPATCHER_FEED = 'oplog'\n")
@@ -249,10 +240,7 @@ def test_a_worker_runs_beside_and_stops_last_where_handlers_run_in_workers() -> 
 def test_embedded_prepares_a_mongod_keeps_it_running_and_keeps_its_data(
     start: Start, tmp_path: Path
 ) -> None:
-    try:
-        find_mongod()
-    except MongodNotFound as error:
-        missing(str(error))
+    need_mongod()
     environ = {"MONGODB_URI": "embedded", "XDG_STATE_HOME": str(tmp_path)}
 
     first = start(environ)
@@ -373,8 +361,8 @@ def test_a_command_by_python_m_imports_ours(tmp_path: Path) -> None:
     for name in ("frontdesk", "dispatcher", "jobworker"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported in place of ours')\n")
     command = [sys.executable, "-m", "linedesk", "status", "--help"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    ended = ran(command, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_bot_with_a_used_name_has_to_be_renamed(

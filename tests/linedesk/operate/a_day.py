@@ -1,18 +1,15 @@
 """The rows of a busy day, as the processes write them, for tests that look at a page."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
-from pymongo.database import Database
 
 from linedesk.store.records.effects import place_of
 from linedesk.store.records.waits import Why, reason
 from tests.linedesk.operate.hand import a_call, a_dispatcher, a_row, a_run, an_event
-from tests.rows import put_rows
+from tests.rows import Db, put_rows
 
 USER, OTHER, GROUP = (f"{letter}{'0123456789abcdef' * 2}" for letter in "URC")
 EVENT = "01JD3ZQ8Q0T9XK4M5N6P7R8S9T"
@@ -117,7 +114,7 @@ def doing(name: str, what: str, seconds: float, key: str) -> dict[str, Any]:
     }
 
 
-def fill(database: Database[Any], *, hours: float = 6) -> None:
+def fill(database: Db, *, hours: float = 6) -> None:
     """Rows of every collection that the page reads."""
     database.status.insert_many([desk_row(), dispatcher_row()])
     database.history.insert_many(history(hours))

@@ -1,20 +1,14 @@
 """Rows made by hand, as the processes and an event on its way leave them."""
 
-from __future__ import annotations
-
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
-from pymongo.database import Database
 
 from linedesk.setup.collections import create_collections
-from linedesk.store.client import Client
 from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import RECVQ, Document
+from tests.rows import Db
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 HANAKO = "U" + "1" * 32
@@ -158,16 +152,7 @@ def a_call(event_id: str = "01E", *, at: datetime = NOW, **more: Any) -> Documen
     return {**row, **more}
 
 
-@contextmanager
-def one_for_all(client: Client) -> Iterator[Database[Any]]:
-    """A database for a whole module, since making one takes longer than most tests of it."""
-    database = client[f"test_console_{uuid.uuid4().hex[:12]}"]
-    create_collections(database, capped_bytes=MEGABYTE)
-    yield database
-    client.drop_database(database.name)
-
-
-def empty(database: Database[Any], *names: str) -> None:
+def empty(database: Db, *names: str) -> None:
     """As it was made, as far as these collections go."""
     if RECVQ not in database.list_collection_names():
         create_collections(database, capped_bytes=MEGABYTE)

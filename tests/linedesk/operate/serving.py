@@ -1,7 +1,5 @@
 """The operator's page on a port of its own, in a thread of the test."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -10,12 +8,12 @@ from typing import Any
 from unittest import mock
 
 import uvicorn
-from pymongo.database import Database
 
 from linedesk.launch.console import server_config
 from linedesk.page import live, page_context
 from linedesk.page.app import create_app
 from linedesk.page.gatekeeping import Console
+from tests.rows import Db
 from tests.waiting import eventually
 
 READING_SECONDS = 15.0
@@ -23,7 +21,7 @@ READING_SECONDS = 15.0
 
 @contextmanager
 def served(
-    database: Database[Any],
+    database: Db,
     console: Console | None = None,
     *,
     server: Mapping[str, Any] | None = None,

@@ -1,14 +1,11 @@
 """The acts of an operator: each is recorded first, and not done if the record fails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from bson import ObjectId
-from pymongo.database import Database
 
 from linedesk.operate.acts import Acts, Head, heads, newest, only
 from linedesk.operate.processes import present_leader
@@ -19,51 +16,47 @@ from linedesk.store.documents import Document
 from linedesk.store.errors import RecvqClosed, StoreUnavailable
 from linedesk.store.records.effects import place_of
 from tests.dispatcher.faults import failing
-from tests.linedesk.operate.hand import HANAKO, a_dispatcher, an_event, empty, one_for_all
+from tests.linedesk.operate.hand import HANAKO, a_dispatcher, an_event, empty
+from tests.rows import Db
 
 NAME = "acts"
 KEY = Scope("main", HANAKO)
 
 
-@pytest.fixture(scope="module")
-def made(client: Client) -> Iterator[Database[Any]]:
-    with one_for_all(client) as database:
-        yield database
+@pytest.fixture
+def database(module_database: Db) -> Iterator[Db]:
+    yield module_database
+    empty(
+        module_database,
+        *("audit", "control", "deadletters", "recvq", "held", "status", "conversations"),
+    )
 
 
 @pytest.fixture
-def database(made: Database[Any]) -> Iterator[Database[Any]]:
-    yield made
-    empty(made, *("audit", "control", "deadletters", "recvq", "held", "status", "conversations"))
-
-
-@pytest.fixture
-def own(database: Database[Any], mongo_uri: str) -> Iterator[Database[Any]]:
+def own(database: Db, mongo_uri: str) -> Iterator[Db]:
     """The database by a client whose commands can be made to fail apart from all others'."""
     with connect(mongo_uri, app_name=NAME, retryWrites=False) as client:
         yield client[database.name]
 
 
 @pytest.fixture
-def acts(own: Database[Any]) -> Acts:
+def acts(own: Db) -> Acts:
     return Acts(own, by="hanako", via="page")
 
 
-def rows(database: Database[Any]) -> list[Document]:
+def rows(database: Db) -> list[Document]:
     """The rows of the audit, the oldest first."""
     return newest(database)[::-1]
 
 
-def a_letter(database: Database[Any], id_: str = "01E", **more: Any) -> str:
+def a_letter(database: Db, id_: str = "01E", **more: Any) -> str:
     document = an_event(id_)
     letter = {"_id": id_, "channel": "main", "key": HANAKO, "document": document}
     database.deadletters.insert_one({**letter, "lastAt": datetime.now(UTC), **more})
     return id_
 
 
-def test_each_act_is_recorded_with_its_operator_target_and_reason(
-    own: Database[Any], acts: Acts
-) -> None:
+def test_each_act_is_recorded_with_its_operator_target_and_reason(own: Db, acts: Acts) -> None:
     assert acts.pause(KEY, why="too loud")
     assert acts.resume(KEY)
     acts.release("main", HANAKO, Head("event", "01E", "slow"))
@@ -86,9 +79,7 @@ def test_each_act_is_recorded_with_its_operator_target_and_reason(
     assert [row["eventId"] for row in own.recvq.find()] == ["replay:01E:1"]
 
 
-def test_no_act_is_done_whose_row_cannot_be_written(
-    own: Database[Any], acts: Acts, client: Client
-) -> None:
+def test_no_act_is_done_whose_row_cannot_be_written(own: Db, acts: Acts, client: Client) -> None:
     letter = a_letter(own)
     with failing(client, ["insert"], errorCode=262, appName=NAME):
         for act in (
@@ -106,7 +97,7 @@ def test_no_act_is_done_whose_row_cannot_be_written(
 
 
 def test_an_act_of_unknown_outcome_stays_as_begun(
-    own: Database[Any], acts: Acts, client: Client, caplog: pytest.LogCaptureFixture
+    own: Db, acts: Acts, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
         failing(client, ["delete"], closeConnection=True, appName=NAME),
@@ -119,7 +110,7 @@ def test_an_act_of_unknown_outcome_stays_as_begun(
     assert "outcome of an act is unknown, begun in audit act=drop" in caplog.text
 
 
-def test_a_refused_act_says_why(own: Database[Any], acts: Acts) -> None:
+def test_a_refused_act_says_why(own: Db, acts: Acts) -> None:
     letter = a_letter(own, replayedAt=datetime.now(UTC))
     with pytest.raises(NotReplayed) as refused:
         acts.replay(letter)
@@ -134,7 +125,7 @@ def test_a_refused_act_says_why(own: Database[Any], acts: Acts) -> None:
 
 
 def test_of_two_pauses_at_once_one_counts_and_a_resume_without_a_pause_does_nothing(
-    own: Database[Any], acts: Acts
+    own: Db, acts: Acts
 ) -> None:
     other = Acts(own, by="taro", via="command")
     assert [acts.pause(KEY), other.pause(KEY), acts.resume(KEY), other.resume(KEY)] == [
@@ -144,9 +135,7 @@ def test_of_two_pauses_at_once_one_counts_and_a_resume_without_a_pause_does_noth
     assert [row["by"] for row in rows(own)] == ["hanako", "taro", "hanako", "taro"]
 
 
-def test_the_head_is_the_dispatchers_event_else_the_first_held_one(
-    own: Database[Any],
-) -> None:
+def test_the_head_is_the_dispatchers_event_else_the_first_held_one(own: Db) -> None:
     assert heads(own, "main", HANAKO) == []
     held = {"channel": "main", "key": HANAKO, "why": "slow", "since": datetime.now(UTC)}
     ids = [ObjectId(), ObjectId()]
@@ -171,7 +160,7 @@ def test_the_head_is_the_dispatchers_event_else_the_first_held_one(
     assert row["pid"] == 11
 
 
-def test_a_stuck_send_and_a_stuck_event_are_told_apart(own: Database[Any]) -> None:
+def test_a_stuck_send_and_a_stuck_event_are_told_apart(own: Db) -> None:
     effects = [("01E/timer/egg", "timer"), ("01E/0", "send"), ("01E/1", "send")]
     outbox = {place_of(7, n): {"id": id_, "type": what} for n, (id_, what) in enumerate(effects)}
     call = {"at": datetime.now(UTC), "as": "push", "members": [place_of(7, 1)]}

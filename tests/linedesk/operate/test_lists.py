@@ -1,14 +1,10 @@
 """Lists to browse without an id: their contents, their order, and the result of each event."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from bson import ObjectId
-from pymongo.database import Database
 
 from linedesk.operate.acts import OperatorControl, heads
 from linedesk.operate.conversation import latest, read_conversation, waiting
@@ -17,20 +13,11 @@ from linedesk.operate.events.lists import events_between, events_of
 from linedesk.operate.events.story import tell
 from linedesk.operate.events.verdict import Result
 from linedesk.operate.pauses import Waiting, read_waiting
-from linedesk.store.client import Client
 from linedesk.store.control import Scope
 from linedesk.store.documents import Document
 from linedesk.store.records.effects import place_of
-from tests.linedesk.operate.hand import (
-    HANAKO,
-    TEXT,
-    a_call,
-    a_dispatcher,
-    a_run,
-    an_event,
-    empty,
-    one_for_all,
-)
+from tests.linedesk.operate.hand import HANAKO, TEXT, a_call, a_dispatcher, a_run, an_event, empty
+from tests.rows import Db
 
 TARO = "U" + "2" * 32
 USED = (
@@ -47,16 +34,10 @@ TRACEBACK = (
 )
 
 
-@pytest.fixture(scope="module")
-def made(client: Client) -> Iterator[Database[Any]]:
-    with one_for_all(client) as database:
-        yield database
-
-
 @pytest.fixture
-def database(made: Database[Any]) -> Database[Any]:
-    empty(made, *USED)
-    return made
+def database(module_database: Db) -> Db:
+    empty(module_database, *USED)
+    return module_database
 
 
 def now() -> datetime:
@@ -93,7 +74,7 @@ def a_send(event_id: str, **more: Any) -> Document:
     return {**send, "messages": messages, "at": ago(30), **more}
 
 
-def a_case(database: Database[Any], name: str) -> Result:
+def a_case(database: Db, name: str) -> Result:
     """Rows of an event as the processes leave them, and what its list is to say."""
     event = an_event(name, at=ago(40))
     database.recvq.insert_one(event)
@@ -137,7 +118,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_list_says_of_an_event_what_its_story_says(database: Database[Any], name: str) -> None:
+def test_a_list_says_of_an_event_what_its_story_says(database: Db, name: str) -> None:
     expected = a_case(database, name)
     (line,) = events_between(database, ago(3600), None)
     assert (line.event_id, line.outcome.result) == (name, expected)
@@ -145,7 +126,7 @@ def test_a_list_says_of_an_event_what_its_story_says(database: Database[Any], na
     assert tell(database, name).outcome == line.outcome
 
 
-def test_conversations_by_their_last_event_and_by_what_waits(database: Database[Any]) -> None:
+def test_conversations_by_their_last_event_and_by_what_waits(database: Db) -> None:
     database.conversations.insert_one(a_conversation(outbox={place_of(7, 1): a_send("01A")}))
     database.recvq.insert_many(
         [an_event("01A", at=ago(90)), an_event("01B", key=TARO, at=ago(50)), an_event("01C")]
@@ -179,9 +160,7 @@ def an_old_event(event_id: str, *, seconds: float, **more: Any) -> Document:
     return {**an_event(event_id, at=at, **more), "_id": ObjectId.from_datetime(at)}
 
 
-def test_the_events_of_a_period_are_found_by_the_index_of_their_ids(
-    database: Database[Any],
-) -> None:
+def test_the_events_of_a_period_are_found_by_the_index_of_their_ids(database: Db) -> None:
     database.recvq.insert_many([an_old_event(f"01E{n}", seconds=600 - 60 * n) for n in range(10)])
     database.recvq.insert_one({"heartbeat": True, "acceptTime": ago(330), "_id": ObjectId()})
     found = events_between(database, ago(370), ago(230))
@@ -191,7 +170,7 @@ def test_the_events_of_a_period_are_found_by_the_index_of_their_ids(
     assert len(events_between(database, ago(3600), None, limit=2)) == 2
 
 
-def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Database[Any]) -> None:
+def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Db) -> None:
     other = TRACEBACK.replace("line 12", "line 40")
     database.deadletters.insert_many(
         [a_letter(f"01A{n}", seconds=100 - n) for n in range(3)]
@@ -209,7 +188,7 @@ def test_letters_are_grouped_by_cause_and_the_innermost_line(database: Database[
     assert where_failed("no traceback at all") == ""
 
 
-def test_a_cause_is_found_by_its_code_its_line_and_what_is_said(database: Database[Any]) -> None:
+def test_a_cause_is_found_by_its_code_its_line_and_what_is_said(database: Db) -> None:
     """Also in the letters of earlier releases, which have a sentence."""
     coded = [
         a_letter(name, cause="line_refused", about={"status": status})
@@ -228,7 +207,7 @@ def test_a_cause_is_found_by_its_code_its_line_and_what_is_said(database: Databa
         assert sorted(row["_id"] for row in rows) == ids, part
 
 
-def test_a_conversations_events_have_their_answers_below_them(database: Database[Any]) -> None:
+def test_a_conversations_events_have_their_answers_below_them(database: Db) -> None:
     for name in ("01ANSWERED", "01OUTBOX", "01SENDFAILED"):
         a_case(database, name)
     database.calls.insert_one(a_call("01OUTBOX", at=ago(25), status=429, attempt=2))
@@ -251,7 +230,7 @@ def test_a_conversations_events_have_their_answers_below_them(database: Database
         assert "こんにちは" not in str(one.answers)
 
 
-def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) -> None:
+def test_what_a_pause_holds_is_not_offered_for_release(database: Db) -> None:
     held = {"n": 1, "channel": "main", "key": HANAKO, "why": "slow", "since": ago(400)}
     database.held.insert_one({**held, "document": an_event("01A")})
     (head,) = heads(database, "main", HANAKO)
@@ -262,24 +241,21 @@ def test_what_a_pause_holds_is_not_offered_for_release(database: Database[Any]) 
     assert not head.is_stuck(now())
 
 
-# The cost of a resume.
-
-
-def hold(database: Database[Any], key: str, count: int, *, ago: float = 3600, **event: Any) -> None:
+def hold(database: Db, key: str, count: int, *, ago: float = 3600, **event: Any) -> None:
     accepted = now() - timedelta(seconds=ago)
     document = {"acceptTime": accepted, "event": {"replyToken": "token", **event}}
     rows = [{"channel": "main", "key": key, "n": n, "document": document} for n in range(count)]
     database.held.insert_many(rows)
 
 
-def cost(database: Database[Any], scope: str = "main", **figures: Any) -> Waiting:
+def cost(database: Db, scope: str = "main", **figures: Any) -> Waiting:
     told = {"lagDocuments": 0, "lateRepliesADay": 20, "lateRepliesToday": 0, **figures}
     database.status.delete_many({})
     database.status.insert_one(a_dispatcher(now=now() + timedelta(seconds=30), figures=told))
     return read_waiting(database, Scope.parse(scope), most=500)
 
 
-def test_what_a_resume_costs_follows_the_rule_of_late_replies(database: Database[Any]) -> None:
+def test_what_a_resume_costs_follows_the_rule_of_late_replies(database: Db) -> None:
     hold(database, HANAKO, 188)
     found = cost(database)
     assert found == Waiting(188, is_more=False, pushes=20, letters=168)
@@ -307,7 +283,7 @@ def test_what_a_resume_costs_follows_the_rule_of_late_replies(database: Database
     assert (found.pushes, found.letters) == (0, 191)
 
 
-def test_what_waits_is_counted_in_its_scope_and_within_a_bound(database: Database[Any]) -> None:
+def test_what_waits_is_counted_in_its_scope_and_within_a_bound(database: Db) -> None:
     assert str(cost(database)) == "waiting events: 0"
     hold(database, HANAKO, 4)
     hold(database, TARO, 2)

@@ -1,21 +1,14 @@
 """The overview: its figures from the rows of `status`, its problems, and its reads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
-from linedesk.operate.health import (
-    name_of_health,
-    overview_as_json,
-    problems_of,
-)
+from linedesk.operate.health import name_of_health, overview_as_json, problems_of
 from linedesk.operate.history import POINTS, read_history
 from linedesk.operate.overview import (
     Overview,
@@ -32,6 +25,7 @@ from linedesk.store.errors import StoreUnavailable
 from linedesk.store.limits import TOKYO
 from tests.dispatcher.faults import failing
 from tests.linedesk.operate.hand import HANAKO, NOW, a_call, a_desk, a_dispatcher, ago
+from tests.rows import Db
 
 
 def overview(*rows: Document, **read: Any) -> Overview:
@@ -41,9 +35,6 @@ def overview(*rows: Document, **read: Any) -> Overview:
 
 def wrong(seen: Overview) -> dict[str, str]:
     return {one.about: one.level for one in problems_of(seen)}
-
-
-# The figures.
 
 
 def test_several_front_desks_are_summed_but_for_what_they_share() -> None:
@@ -86,18 +77,10 @@ def test_of_two_dispatchers_the_one_that_leads_is_told() -> None:
 
 def test_a_row_typed_in_a_shell_breaks_nothing() -> None:
     odd = {"_id": "x", "role": 5, "at": "now", "figures": "many", "state": None}
-    odd_dispatcher = {
-        **a_dispatcher(),
-        "threads": 5,
-        "waiting": [1],
-        "lately": {"waitSeconds": 3},
-    }
+    odd_dispatcher = {**a_dispatcher(), "threads": 5, "waiting": [1], "lately": {"waitSeconds": 3}}
     seen = overview(odd, {**a_desk(), "perSecond": None, "figures": "many"}, odd_dispatcher)
     assert seen.queue.documents == 7
     assert json.dumps(overview_as_json(seen))
-
-
-# The running processes.
 
 
 def test_what_was_silent_for_too_long_counts_no_more() -> None:
@@ -123,7 +106,7 @@ def test_a_kill_does_not_make_the_title_better_for_an_hour() -> None:
     assert wrong(overview(a_desk(), a_dispatcher(silent=3601), successor)) == {}
 
 
-def test_a_process_that_crashed_a_thousand_times_hides_no_other(database: Database[Any]) -> None:
+def test_a_process_that_crashed_a_thousand_times_hides_no_other(database: Db) -> None:
     now = datetime.now(UTC)
     ends = (now - timedelta(seconds=n) for n in range(20, 1_000))
     crashes = [a_desk(n, at=at, startedAt=at) for n, at in enumerate(ends)]
@@ -142,9 +125,6 @@ def test_one_that_ended_in_good_order_is_not_missed_while_others_run() -> None:
 def test_nothing_and_only_standbys_are_wrong() -> None:
     assert wrong(overview(a_desk(), a_dispatcher(leading=0))) == {"dispatcher": "bad"}
     assert wrong(overview()) == {"frontdesk": "bad", "dispatcher": "bad"}
-
-
-# Problems.
 
 
 @pytest.mark.parametrize(
@@ -228,9 +208,7 @@ def test_a_key_that_waits_long_is_told_with_what_to_do() -> None:
     assert problems_of(seen)[0].saw == "main/U3 waits for 10 min 2 s: slow (and 1 more)"
 
 
-def test_dead_letters_are_counted_by_cause_until_they_are_replayed(
-    database: Database[Any],
-) -> None:
+def test_dead_letters_are_counted_by_cause_until_they_are_replayed(database: Db) -> None:
     odd = [{"cause": None, "lastAt": ago(70)}, {"lastAt": ago(80)}]
     quota = [{"cause": "quota", "lastAt": at} for at in (ago(90_000), ago(60), ago(50))]
     again = {"cause": "late", "lastAt": ago(1), "replayedAt": ago(5)}
@@ -246,14 +224,14 @@ def test_dead_letters_are_counted_by_cause_until_they_are_replayed(
     assert wrong(seen)["dead letters"] == "warn"
 
 
-def test_an_old_letter_is_counted_behind_many_that_were_replayed(full: Database[Any]) -> None:
+def test_an_old_letter_is_counted_behind_many_that_were_replayed(full: Db) -> None:
     full.deadletters.insert_one({"_id": "old", "lastAt": ago(9 * 86400), "cause": "quota"})
     seen = read_overview(full)
     assert (seen.letters_open, seen.letters_lately) == (1, 0)
 
 
 def test_a_database_that_is_not_initialised_is_critical_and_says_what_to_do(
-    client: Client, database: Database[Any]
+    client: Client, database: Db
 ) -> None:
     assert "database" not in wrong(read_overview(database))
     problems = problems_of(read_overview(client[f"{database.name}_none"]))
@@ -288,7 +266,7 @@ class Commands(CommandListener):
 
 
 @pytest.fixture
-def full(database: Database[Any]) -> Database[Any]:
+def full(database: Db) -> Db:
     """More of everything than a look may read."""
     now = datetime.now(UTC)
     database.deadletters.insert_many(
@@ -302,20 +280,20 @@ def full(database: Database[Any]) -> Database[Any]:
 
 
 @pytest.fixture
-def spied(full: Database[Any], mongo_uri: str) -> Iterator[tuple[Database[Any], Commands]]:
+def spied(full: Db, mongo_uri: str) -> Iterator[tuple[Db, Commands]]:
     commands = Commands()
     with connect(mongo_uri, app_name="spied", event_listeners=[commands]) as client:
         yield client[full.name], commands
 
 
-def examined(database: Database[Any], command: Document) -> int:
+def examined(database: Db, command: Document) -> int:
     told = database.command("explain", command, verbosity="executionStats")
     stats = told.get("executionStats") or told["stages"][0]["$cursor"]["executionStats"]
     return int(stats["totalDocsExamined"])
 
 
 def test_an_overview_reads_little_and_nothing_of_recvq(
-    spied: tuple[Database[Any], Commands], full: Database[Any]
+    spied: tuple[Db, Commands], full: Db
 ) -> None:
     database, commands = spied
     seen = read_overview(database)
@@ -331,7 +309,7 @@ def test_an_overview_reads_little_and_nothing_of_recvq(
     }
 
 
-def test_history_is_thinned_to_a_curve_and_keeps_its_peaks(database: Database[Any]) -> None:
+def test_history_is_thinned_to_a_curve_and_keeps_its_peaks(database: Db) -> None:
     now = datetime.now(UTC)
     rows = ({"at": ago(10 * n, now=now), "queueDocuments": n % 500} for n in range(2_000))
     database.history.insert_many(rows)
@@ -346,7 +324,7 @@ def test_history_is_thinned_to_a_curve_and_keeps_its_peaks(database: Database[An
 
 
 def test_without_mongodb_or_with_one_that_hangs_a_look_ends_in_time(
-    database: Database[Any], mongo_uri: str, client: Client
+    database: Db, mongo_uri: str, client: Client
 ) -> None:
     with connect("mongodb://127.0.0.1:1", app_name="t") as away, pytest.raises(StoreUnavailable):
         read_overview(away["nothing"], seconds=0.2)

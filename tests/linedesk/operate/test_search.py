@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
-from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from linedesk.operate import find
@@ -18,6 +17,7 @@ from linedesk.operate.text import NotOneConversation
 from linedesk.page.format import short
 from linedesk.store.documents import CALLS, CONVERSATIONS, DEADLETTERS, RECVQ
 from linedesk.store.errors import UNAUTHORIZED
+from tests.rows import Db
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 HANAKO = "U0864363934356778dfdf79e33dc1a8f1"
@@ -38,7 +38,7 @@ def a_conversation(id_: str, kind: str, name: str | None, days: int, **more: Any
 
 
 @pytest.fixture
-def people(database: Database[Any]) -> Database[Any]:
+def people(database: Db) -> Db:
     """Conversations of a channel, one of another, and an event with all its ids."""
     members = {TARO: {"displayName": "Ｔａｒｏ Yamada"}, OTHER: {"displayName": "ﾊﾅｺ"}}
     database[CONVERSATIONS].insert_many(
@@ -60,11 +60,11 @@ def people(database: Database[Any]) -> Database[Any]:
     return database
 
 
-def found(database: Database[Any], word: str) -> tuple[str, ...]:
+def found(database: Db, word: str) -> tuple[str, ...]:
     return tuple(hit.id for hit in search(database, word, channel="main").hits)
 
 
-def test_a_part_of_a_name_is_found_whatever_its_width_and_case(people: Database[Any]) -> None:
+def test_a_part_of_a_name_is_found_whatever_its_width_and_case(people: Db) -> None:
     hanako, taro, cats, other = (
         *(f"main/{HANAKO}", f"main/{TARO}", f"main/{GROUP}", f"shop/{OTHER}"),
     )
@@ -84,7 +84,7 @@ def test_accents_are_folded_and_the_marks_of_kana_are_not() -> None:
     assert folded("ﾊﾟｻ") == "パサ" != folded("ハサ")
 
 
-def test_an_id_is_found_by_its_start_and_as_a_screen_shows_it(people: Database[Any]) -> None:
+def test_an_id_is_found_by_its_start_and_as_a_screen_shows_it(people: Db) -> None:
     hanako, taro, other = f"main/{HANAKO}", f"main/{TARO}", f"shop/{OTHER}"
     events = (EVENT, EVENT[:9], short(EVENT), short(f"{EVENT}/0"), MESSAGE, MESSAGE[:7])
     ids = {
@@ -100,7 +100,7 @@ def test_an_id_is_found_by_its_start_and_as_a_screen_shows_it(people: Database[A
 
 
 def test_a_search_that_runs_out_of_time_has_read_the_newest_and_says_how_many_are_left(
-    people: Database[Any], monkeypatch: pytest.MonkeyPatch
+    people: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "NAMES_SECONDS", 0.0)
     monkeypatch.setattr(find, "BATCH", 2)
@@ -114,7 +114,7 @@ def test_a_search_that_runs_out_of_time_has_read_the_newest_and_says_how_many_ar
     assert str(scope_of(people, HANAKO[:-1] + "1", channel="main")) == f"main/{HANAKO}"
 
 
-def test_an_act_is_for_a_whole_name_and_names_whom_a_part_could_mean(people: Database[Any]) -> None:
+def test_an_act_is_for_a_whole_name_and_names_whom_a_part_could_mean(people: Db) -> None:
     assert str(scope_of(people, "佐藤花子", channel="main")) == f"main/{HANAKO}"
     with pytest.raises(NotOneConversation, match="only a part of a name") as refused:
         scope_of(people, "佐藤", channel="main")
@@ -123,7 +123,7 @@ def test_an_act_is_for_a_whole_name_and_names_whom_a_part_could_mean(people: Dat
         scope_of(people, f"main/{HANAKO[:8]}…000000", channel="main")
 
 
-def test_a_group_without_a_name_is_called_by_its_first_members(database: Database[Any]) -> None:
+def test_a_group_without_a_name_is_called_by_its_first_members(database: Db) -> None:
     members = {f"U{n}": {"displayName": name} for n, name in enumerate("一二三四五")}
     database[CONVERSATIONS].insert_one({"_id": "main/C1", "kind": "group", "members": members})
     assert names_of(database, ["main/C1"]) == {"main/C1": "一、二、三 +2"}

@@ -1,7 +1,5 @@
 """The story of one event: found by any id, in order, with its missing parts named."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -9,7 +7,6 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
-from pymongo.database import Database
 
 from linedesk.commands.trace import page
 from linedesk.operate.events.rows import Present, Rows
@@ -30,8 +27,9 @@ from tests.linedesk.operate.hand import (
     a_run,
     ago,
     an_event,
-    one_for_all,
 )
+from tests.rows import Db
+from tests.servers import one_for_all
 
 LATER = NOW + timedelta(milliseconds=20)
 
@@ -61,9 +59,6 @@ def kinds(told: Story) -> list[str]:
 def advice(told: Story) -> str:
     shown = {label: list(lines) for label, lines in page(told)}
     return shown["to do"][0]
-
-
-# How it ends.
 
 
 def test_an_answered_event_is_told_from_the_webhook_to_the_request_id() -> None:
@@ -211,18 +206,15 @@ def test_an_event_made_by_hand_breaks_nothing(event: Any) -> None:
     assert json.dumps(as_json(told))
 
 
-# In the database.
-
-
 @pytest.fixture(scope="module")
-def told_of(client: Client) -> Iterator[Database[Any]]:
+def told_of(client: Client) -> Iterator[Db]:
     """One event with all that belongs to it, and another of the same conversation that waits."""
     with one_for_all(client) as database:
         _fill(database)
         yield database
 
 
-def _fill(database: Database[Any]) -> None:
+def _fill(database: Db) -> None:
     first, second = an_event("01E", at=ago(60)), an_event("01F", at=ago(50))
     nameless = {k: v for k, v in an_event("", at=ago(40)).items() if k != "eventId"}
     database.recvq.insert_many([first, second, nameless])
@@ -257,7 +249,7 @@ def _fill(database: Database[Any]) -> None:
     database.deadletters.insert_one({**a_letter("01E/2", cause="quota"), "effect": effect})
 
 
-def test_an_event_is_found_by_every_id_that_belongs_to_it(told_of: Database[Any]) -> None:
+def test_an_event_is_found_by_every_id_that_belongs_to_it(told_of: Db) -> None:
     document = told_of.recvq.find_one({"eventId": "01E"}, {"_id": 1})
     assert document is not None
     assert event_of(told_of, "01D") == "01D"
@@ -271,12 +263,10 @@ def test_an_event_is_found_by_every_id_that_belongs_to_it(told_of: Database[Any]
         event_of(told_of, "01NONE")
 
 
-def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Database[Any]) -> None:
+def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Db) -> None:
     told = tell(told_of, "req-1")
     assert (told.asked, told.event_id) == ("req-1", "01E")
-    assert sorted(kinds(told)) == [
-        *("call", "letter", "received", "run", "send", "send", "timer"),
-    ]
+    assert sorted(kinds(told)) == [*("call", "letter", "received", "run", "send", "send", "timer")]
     cause = "quota: the month's messages are used up"
     assert str(told.outcome) == f"failed: {cause} (one of its sends or timers)"
     tapped, waiting = sorted(step.words for step in told.steps if step.kind == "send")[::-1]
@@ -286,7 +276,7 @@ def test_a_story_gathers_all_that_belongs_to_it_and_nothing_else(told_of: Databa
     assert held.steps[-1].words == "waits in held, behind 1 of its conversation: slow"
 
 
-def test_an_unknown_word_is_no_channel_to_pause(told_of: Database[Any]) -> None:
+def test_an_unknown_word_is_no_channel_to_pause(told_of: Db) -> None:
     def scope(word: str | None) -> Scope:
         return scope_of(told_of, word, channel="main")
 
@@ -306,7 +296,7 @@ def test_an_unknown_word_is_no_channel_to_pause(told_of: Database[Any]) -> None:
     assert key_of(told_of, "花子", channel="main") == HANAKO
 
 
-def test_no_look_by_id_scans_recvq(told_of: Database[Any]) -> None:
+def test_no_look_by_id_scans_recvq(told_of: Db) -> None:
     for query in ({"eventId": "01E"}, {"event.message.id": "m-01E"}):
         plan = told_of.recvq.find(query).limit(1).explain()["queryPlanner"]["winningPlan"]
         assert "COLLSCAN" not in json.dumps(plan, default=str)

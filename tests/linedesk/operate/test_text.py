@@ -1,7 +1,5 @@
 """Codes become sentences with their values, in the reader's language; other texts stay."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Worker processes as operators see them, by the row that the leader writes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

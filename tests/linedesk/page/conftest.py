@@ -1,27 +1,25 @@
 """A console on a database that has rows of everything, in a real browser."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.serving import served
+from tests.rows import Db
 
 Open = Callable[..., Any]
 
 
 @pytest.fixture
-def full(database: Database[dict[str, Any]]) -> Database[dict[str, Any]]:
+def full(database: Db) -> Db:
     a_day.fill(database)
     return database
 
 
 @pytest.fixture
-def url(full: Database[dict[str, Any]]) -> Iterator[str]:
+def url(full: Db) -> Iterator[str]:
     with served(full) as url:
         yield url
 

@@ -1,7 +1,5 @@
 """The questions, refusals and reports of acts on the page, also while MongoDB is away."""
 
-from __future__ import annotations
-
 import re
 import time
 from html import unescape
@@ -19,9 +17,9 @@ from linedesk.store.errors import StoreUnavailable
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import EVENT, USER
 from tests.linedesk.operate.serving import served
-from tests.linedesk.page.test_web import Rows
 from tests.linedesk.page.test_web import browser as browser
 from tests.linedesk.page.test_web import full as full
+from tests.rows import Db
 from tests.servers import frozen, throwaway_mongod
 from tests.waiting import eventually
 
@@ -32,7 +30,7 @@ def post(browser: requests.Session, url: str, path: str, **fields: Any) -> str:
 
 
 def test_everything_is_paused_only_by_typed_words_and_each_page_is_red_then(
-    full: Rows, browser: requests.Session
+    full: Db, browser: requests.Session
 ) -> None:
     with served(full) as url:
         for typed in ("", "yes", "pause"):
@@ -48,7 +46,7 @@ def test_everything_is_paused_only_by_typed_words_and_each_page_is_red_then(
         eventually(lambda: not banner(browser, f"{url}/calls"))
 
 
-def test_the_only_channel_is_paused_as_everything_is(full: Rows, browser: requests.Session) -> None:
+def test_the_only_channel_is_paused_as_everything_is(full: Db, browser: requests.Session) -> None:
     with served(full) as url:
         page = browser.get(f"{url}/pauses").text
         assert "There is one channel" in page
@@ -75,7 +73,7 @@ def banner(browser: requests.Session, url: str) -> str:
 
 
 def test_a_channel_that_does_not_exist_cannot_be_paused_but_any_pause_can_be_ended(
-    full: Rows, browser: requests.Session
+    full: Db, browser: requests.Session
 ) -> None:
     with served(full) as url:
         told = post(browser, url, "/pause", channel="nochannel", why="a typo")
@@ -91,7 +89,7 @@ def test_a_channel_that_does_not_exist_cannot_be_paused_but_any_pause_can_be_end
 
 
 def test_a_group_is_replayed_after_a_question_that_can_be_shared(
-    full: Rows, browser: requests.Session
+    full: Db, browser: requests.Session
 ) -> None:
     letter = a_day.letters()[0]
     full.deadletters.insert_many([{**letter, "_id": f"01JMANY{n:04d}"} for n in range(204)])
@@ -123,7 +121,7 @@ def test_a_group_is_replayed_after_a_question_that_can_be_shared(
 
 
 def test_a_replay_of_many_stops_where_mongodb_does_not_answer_and_leaves_the_rest(
-    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+    full: Db, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [row["_id"] for row in a_day.letters()]
     replay = Acts.replay

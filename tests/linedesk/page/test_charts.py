@@ -1,7 +1,5 @@
 """The drawings: curves with their gaps and axes, the picture's places and arrows. Pure."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The console speaks the reader's language: every text is in the catalogue, JSON stays English."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -13,7 +11,6 @@ from typing import Any
 
 import pytest
 import requests
-from pymongo.database import Database
 
 from linedesk import page as web
 from linedesk.operate.acts import Acts, OperatorControl
@@ -27,8 +24,8 @@ from linedesk.store.documents import AUDIT
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import EVENT, GROUP, USER
 from tests.linedesk.operate.serving import served
+from tests.rows import Db
 
-Rows = Database[dict[str, Any]]
 JAPANESE = {"accept-language": "ja,en;q=0.5"}
 TEMPLATES = Path(web.__file__).parent / "templates"
 LETTER = f"{EVENT[:-1]}0"
@@ -95,7 +92,7 @@ def untranslated(shown: str, data: list[str]) -> set[str]:
     return set(re.findall(r"[A-Za-z][A-Za-z']+", re.sub(pattern, " ", shown)))
 
 
-def data_of(database: Rows) -> list[str]:
+def data_of(database: Db) -> list[str]:
     """The texts in the database, without those that the page knows and translates."""
     found: set[str] = set()
 
@@ -116,7 +113,7 @@ def data_of(database: Rows) -> list[str]:
         return [one for one in found if known(one) == one]
 
 
-def busy(database: Rows) -> None:
+def busy(database: Db) -> None:
     """A day on which everything is there: workers, pauses, acts, problems, timers, replays."""
     a_day.fill(database, hours=1)
     workers = [
@@ -177,7 +174,7 @@ def pseudo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("pseudo")
-def test_every_text_of_every_page_is_in_the_catalogue(database: Rows) -> None:
+def test_every_text_of_every_page_is_in_the_catalogue(database: Db) -> None:
     busy(database)
     data = [*data_of(database), USER, GROUP, EVENT, f"{EVENT[:-1]}1", "linedesk"]
     problems = {}
@@ -211,7 +208,7 @@ def words_of(page: str, data: list[str]) -> set[str]:
 
 
 def test_the_language_is_the_browsers_unless_it_is_set(
-    database: Rows, monkeypatch: pytest.MonkeyPatch
+    database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_day.fill(database, hours=0.1)
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -236,7 +233,7 @@ def test_the_language_is_the_browsers_unless_it_is_set(
         assert '<html lang="ja">' in requests.get(url, timeout=20).text
 
 
-def test_the_curves_of_one_language_are_not_those_of_another(database: Rows) -> None:
+def test_the_curves_of_one_language_are_not_those_of_another(database: Db) -> None:
     a_day.fill(database, hours=0.1)
     with served(database) as url:
         for wanted, label in (("ja", "ハンドラー p99"), ("en", "handler p99"), ("ja", "待ち p99")):

@@ -1,7 +1,5 @@
 """The login: name and password, the token, and how many guesses an attacker gets."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading
@@ -12,16 +10,13 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from linedesk.page.auth import (
-    MOST_WAITING,
-    Doorkeeper,
-    TooManyGuesses,
-)
+from linedesk.page.auth import MOST_WAITING, Doorkeeper, TooManyGuesses
 from linedesk.page.gatekeeping import Console
 from tests.linedesk.operate.a_day import USER
 from tests.linedesk.operate.serving import served
-from tests.linedesk.page.test_web import PASSWORD, TOKEN, Rows
+from tests.linedesk.page.test_web import PASSWORD, TOKEN
 from tests.linedesk.page.test_web import full as full
+from tests.rows import Db
 
 RIGHT = ("hanako", PASSWORD)
 ADDRESS = "192.0.2.1"
@@ -40,7 +35,7 @@ def basic(name: str, password: str) -> str:
 
 
 def test_without_name_and_password_no_page_shows_and_no_act_is_done(
-    full: Rows, browser: requests.Session
+    full: Db, browser: requests.Session
 ) -> None:
     with served(full, Console(password=PASSWORD, token=TOKEN), guess_seconds=0.0) as url:
         for path in ("/", "/calls", "/nowhere", "/static/console.js", f"/conversation/main/{USER}"):
@@ -58,7 +53,7 @@ def test_without_name_and_password_no_page_shows_and_no_act_is_done(
 
 
 def test_without_a_password_only_an_act_asks_for_a_name(
-    full: Rows, browser: requests.Session
+    full: Db, browser: requests.Session
 ) -> None:
     fields = {"channel": "main", "key": USER, "why": "お休み"}
     with served(full) as url:
@@ -72,7 +67,7 @@ def test_without_a_password_only_an_act_asks_for_a_name(
         assert [row["by"] for row in full.audit.find()] == ["hanako"]
 
 
-def test_a_script_with_the_token_acts(full: Rows, browser: requests.Session) -> None:
+def test_a_script_with_the_token_acts(full: Db, browser: requests.Session) -> None:
     with served(full, Console(token=TOKEN), guess_seconds=0.0) as url:
         assert browser.get(url).headers["www-authenticate"] == "Bearer"
         for wrong in (f"Bearer {TOKEN}x", "Bearer ", basic("hanako", TOKEN), basic("x", "")):
@@ -115,7 +110,7 @@ def test_a_flood_of_guesses_gets_two_a_second_and_known_visitors_do_not_wait() -
     asyncio.run(scene())
 
 
-def test_a_guess_whose_client_leaves_takes_as_long(database: Rows) -> None:
+def test_a_guess_whose_client_leaves_takes_as_long(database: Db) -> None:
     """Otherwise an attacker who waits for no answer would guess without a limit."""
     with served(database, Console(password=PASSWORD), guess_seconds=0.3) as url:
         place, began = urlsplit(url), time.monotonic()
@@ -130,9 +125,7 @@ def test_a_guess_whose_client_leaves_takes_as_long(database: Rows) -> None:
         assert time.monotonic() - began >= 3 * 0.3
 
 
-def test_more_guesses_than_may_wait_are_refused_from_whatever_addresses(
-    database: Rows,
-) -> None:
+def test_more_guesses_than_may_wait_are_refused_from_whatever_addresses(database: Db) -> None:
     """A client may claim any address; behind a proxy there is one lock for all."""
     console = Console(password=PASSWORD, url="https://desk.example")
     with served(database, console, guess_seconds=0.05) as url:

@@ -1,8 +1,6 @@
 """The overview in a real browser: while its data is old, its zone, selected text and keys."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -10,15 +8,14 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.store.client import connect
 from tests.frontdesk.cut_line import Gate
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.serving import served
+from tests.linedesk.page.conftest import Open
+from tests.rows import Db
 
-Full = Database[dict[str, Any]]
-Open = Callable[..., Any]
 Page = Any
 # The longest time until the page notices that its data is old.
 STALE_MS = 10_000
@@ -37,7 +34,7 @@ def a_page(browser: Any, url: str, **more: Any) -> Iterator[Page]:
     context.close()
 
 
-def quiet(database: Full) -> None:
+def quiet(database: Db) -> None:
     """A database in which everything is OK."""
     figures = {"oldestUnfinishedSeconds": 2.0, "waitingKeys": {}}
     row = a_day.dispatcher_row(waiting=[])
@@ -65,7 +62,7 @@ def is_marked_stale(page: Page) -> None:
 
 
 def test_without_mongodb_nothing_is_green_within_ten_seconds(
-    browser: Any, database: Full, mongo_uri: str
+    browser: Any, database: Db, mongo_uri: str
 ) -> None:
     quiet(database)
     port = urlsplit(mongo_uri).port
@@ -94,7 +91,7 @@ def test_without_mongodb_nothing_is_green_within_ten_seconds(
 
 
 def test_without_the_console_nothing_is_green_within_ten_seconds(
-    browser: Any, database: Full
+    browser: Any, database: Db
 ) -> None:
     quiet(database)
     with served(database) as url:
@@ -128,7 +125,7 @@ def test_an_answer_of_a_proxy_is_no_answer_of_the_console(open_page: Open) -> No
     is_marked_stale(page)
 
 
-def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: Full) -> None:
+def test_all_times_are_in_the_browsers_zone_which_is_named(browser: Any, full: Db) -> None:
     why = {"code": "scanning recvq", "since": datetime(2026, 1, 2, 0, 26, tzinfo=UTC)}
     full.status.update_many({}, {"$set": {"why": why, "at": a_day.moment(-600)}})
     with served(full) as url, a_page(browser, url, timezone_id="America/New_York") as page:

@@ -1,16 +1,14 @@
 """The operator's page in a real browser: while its rows change, acts by it, and its sizes."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from pymongo.database import Database
 
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import EVENT, USER
+from tests.linedesk.page.conftest import Open
+from tests.rows import Db
 
 PAGES = (
     *("/?hours=6", f"/conversation/main/{USER}", "/conversations", "/conversations?order=waiting"),
@@ -36,12 +34,10 @@ TOO_SMALL = """() => [...document.querySelectorAll(
         const box = one.getBoundingClientRect();
         return box.height > 0 && (box.height < 40 || box.left < 0 || box.right > innerWidth);
     }).map((one) => one.outerHTML)"""
-Open = Callable[..., Any]
-Rows = Database[dict[str, Any]]
 
 
 @pytest.fixture
-def writing(full: Rows) -> Iterator[None]:
+def writing(full: Db) -> Iterator[None]:
     """All rows of `status` anew each 100 ms, with other figures each time."""
     stop = threading.Event()
 
@@ -90,7 +86,7 @@ def test_it_changes_without_a_reload_and_leaves_alone_what_a_person_does(
     assert page.evaluate("document.activeElement.name") == "q"
 
 
-def test_a_conversation_is_paused_and_goes_on(open_page: Open, full: Rows) -> None:
+def test_a_conversation_is_paused_and_goes_on(open_page: Open, full: Db) -> None:
     page = open_page(f"/search?q={USER[:8]}")
     page.get_by_placeholder("Reason").fill("様子を見ます")
     page.get_by_role("button", name="Pause").click()
@@ -107,7 +103,7 @@ def test_a_conversation_is_paused_and_goes_on(open_page: Open, full: Rows) -> No
 
 @pytest.mark.long
 def test_a_chosen_letter_stays_chosen_while_others_come_and_is_replayed(
-    open_page: Open, full: Rows
+    open_page: Open, full: Db
 ) -> None:
     page = open_page("/letters")
     ids = [row["_id"] for row in a_day.letters()]
@@ -138,7 +134,7 @@ def test_everything_is_there_without_a_script(open_page: Open) -> None:
 @pytest.mark.parametrize("locale", ["ja-JP", "en-US"])
 @pytest.mark.parametrize("width", [360, 1240])
 def test_every_page_fits_a_phone_and_a_window(
-    open_page: Open, full: Rows, width: int, locale: str
+    open_page: Open, full: Db, width: int, locale: str
 ) -> None:
     traceback = f'  File "/srv/{"long/" * 60}main.py", line 12, in handle\n  File "{"x" * 900}"\n'
     full.deadletters.update_many({}, {"$set": {"traceback": f"Traceback:\n{traceback}"}})

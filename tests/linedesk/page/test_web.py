@@ -1,7 +1,5 @@
 """The operator's page as a program sees it: rights, the contents of answers, results of acts."""
 
-from __future__ import annotations
-
 import logging
 import re
 import socket
@@ -17,7 +15,6 @@ from urllib.parse import quote, urlsplit
 import pytest
 import requests
 from bson import ObjectId
-from pymongo.database import Database
 
 from frontdesk.http import HEAD_BYTES
 from linedesk.operate.acts import OperatorControl
@@ -29,6 +26,7 @@ from linedesk.store.errors import StoreUnavailable
 from tests.linedesk.operate import a_day
 from tests.linedesk.operate.a_day import EVENT, SECRET_TEXT, USER
 from tests.linedesk.operate.serving import served
+from tests.rows import Db
 from tests.waiting import eventually
 
 PASSWORD, TOKEN = "correct-horse-battery", "token-for-scripts-1"
@@ -39,11 +37,10 @@ EVERY_PAGE = (
     f"/letters/ask?id={EVENT[:-1]}0",
     *(CONVERSATION, f"/event/{EVENT}", f"/letters/{EVENT[:-1]}0"),
 )
-Rows = Database[dict[str, Any]]
 
 
 @pytest.fixture
-def full(database: Rows) -> Rows:
+def full(database: Db) -> Db:
     a_day.fill(database, hours=0.5)
     return database
 
@@ -61,11 +58,8 @@ def post(browser: requests.Session, url: str, path: str, **fields: Any) -> reque
     return browser.post(f"{url}{path}", data=fields, timeout=20)
 
 
-# The contents of a page.
-
-
 def test_every_page_answers_safely_and_shows_nothing_that_people_wrote(
-    full: Rows, browser: requests.Session
+    full: Db, browser: requests.Session
 ) -> None:
     with served(full) as url:
         for path in EVERY_PAGE:
@@ -89,7 +83,7 @@ def test_every_page_answers_safely_and_shows_nothing_that_people_wrote(
 HOSTILE = "'\"><img src=x onerror=alert(1)>`{{7*7}}"
 
 
-def made_hostile(database: Rows) -> None:
+def made_hostile(database: Db) -> None:
     """Every text that another person, the bot or LINE decides."""
     conversations, reason = database.conversations, {"message": HOSTILE, "details": []}
     members = {"U1": {"displayName": HOSTILE}}
@@ -118,7 +112,7 @@ def made_hostile(database: Rows) -> None:
 
 
 def test_names_causes_and_reasons_are_text_and_no_markup(
-    full: Rows, browser: requests.Session
+    full: Db, browser: requests.Session
 ) -> None:
     shown = set()
     with served(full, Console(text=True)) as url:
@@ -137,7 +131,7 @@ def test_names_causes_and_reasons_are_text_and_no_markup(
 
 
 def test_a_name_stands_beside_each_id_and_ids_of_the_audit_are_links(
-    full: Rows, browser: requests.Session
+    full: Db, browser: requests.Session
 ) -> None:
     refused = {"message": "1 error", "details": [{"property": "a", "message": "May not be empty"}]}
     call = {"endpoint": "/v2/bot/message/push", "status": 400, "reason": refused}
@@ -160,7 +154,7 @@ def test_a_name_stands_beside_each_id_and_ids_of_the_audit_are_links(
 
 
 def test_a_column_of_a_chart_leads_to_the_events_of_its_time(
-    full: Rows, browser: requests.Session
+    full: Db, browser: requests.Session
 ) -> None:
     with served(full) as url:
         page = unescape(browser.get(f"{url}/?hours=1").text)
@@ -176,7 +170,7 @@ def test_a_column_of_a_chart_leads_to_the_events_of_its_time(
 
 
 def test_restarts_deploys_acts_and_gaps_are_marked_on_the_curves(
-    full: Rows, browser: requests.Session
+    full: Db, browser: requests.Session
 ) -> None:
     full.history.delete_many({"at": {"$gt": a_day.moment(900), "$lt": a_day.moment(600)}})
     killed = {**a_day.process("dispatcher", 700), "at": a_day.moment(600)}
@@ -196,7 +190,7 @@ def test_restarts_deploys_acts_and_gaps_are_marked_on_the_curves(
     ]
 
 
-def test_spoiled_or_emptied_rows_break_no_page(database: Rows, browser: requests.Session) -> None:
+def test_spoiled_or_emptied_rows_break_no_page(database: Db, browser: requests.Session) -> None:
     with served(database) as url:
         assert browser.get(f"{url}/").status_code == 200
         for collection in ("status", "calls", "jobs", "audit", "control"):
@@ -207,7 +201,7 @@ def test_spoiled_or_emptied_rows_break_no_page(database: Rows, browser: requests
             assert browser.get(f"{url}{path}").status_code in (200, 404), path
 
 
-def test_a_word_leads_to_what_it_means(full: Rows, browser: requests.Session) -> None:
+def test_a_word_leads_to_what_it_means(full: Db, browser: requests.Session) -> None:
     with served(full) as url:
         for word in ("佐藤花子", USER, USER[:6], EVENT, "468789577898262530"):
             found = browser.get(f"{url}/search", params={"q": word})
@@ -216,9 +210,6 @@ def test_a_word_leads_to_what_it_means(full: Rows, browser: requests.Session) ->
         assert unknown.status_code == 404
         assert "&lt;b&gt;nobody" in unknown.text
         assert browser.get(f"{url}/event/nothing").status_code == 404
-
-
-# Rights.
 
 
 @pytest.mark.parametrize(
@@ -263,7 +254,7 @@ def test_only_names_of_ours_are_answered() -> None:
     assert not Console(host="192.0.2.7").knows("192.0.2.8")
 
 
-def test_a_form_of_another_site_does_nothing(full: Rows, browser: requests.Session) -> None:
+def test_a_form_of_another_site_does_nothing(full: Db, browser: requests.Session) -> None:
     """A browser sends its password with it, as with each request."""
     with served(full) as url:
         for elsewhere in (
@@ -277,15 +268,12 @@ def test_a_form_of_another_site_does_nothing(full: Rows, browser: requests.Sessi
         assert full.audit.count_documents({}) == 0
 
 
-# MongoDB hangs or is away.
-
-
 def test_while_mongodb_hangs_the_page_answers_with_what_it_knew(
-    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+    full: Db, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs, goes_on = threading.Event(), threading.Event()
 
-    def read(database: Rows, **more: Any) -> Any:
+    def read(database: Db, **more: Any) -> Any:
         if hangs.is_set():
             goes_on.wait(20)
             raise StoreUnavailable("frozen")
@@ -315,11 +303,11 @@ def told(browser: requests.Session, url: str, words: str) -> str:
 
 
 def test_all_viewers_together_cost_one_reading_a_second(
-    full: Rows, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
+    full: Db, browser: requests.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[int] = []
 
-    def read(database: Rows, **more: Any) -> Any:
+    def read(database: Db, **more: Any) -> Any:
         reads.append(1)
         return read_overview(database, **more)
 
@@ -331,7 +319,7 @@ def test_all_viewers_together_cost_one_reading_a_second(
 
 
 def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
-    database: Rows, caplog: pytest.LogCaptureFixture
+    database: Db, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     began = time.monotonic()
@@ -349,8 +337,6 @@ def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
     for reason in ("400 not an HTTP request", "421 Misdirected Request", "401 Unauthorized"):
         assert f"{reason} (" in caplog.text
 
-
-# Clients that send slowly, too much, or nothing.
 
 # A name without a password: "hanako:".
 AUTH = b"Authorization: Basic aGFuYWtvOg==\r\n"
@@ -370,14 +356,14 @@ def answer_of(line: socket.socket) -> bytes:
     return b"".join(iter(lambda: line.recv(65536), b""))
 
 
-def test_a_head_without_end_is_refused_and_takes_no_memory(database: Rows) -> None:
+def test_a_head_without_end_is_refused_and_takes_no_memory(database: Db) -> None:
     with served(database) as url, raw_to(url, b"GET / HTTP/1.1\r\nX: ") as line:
         line.sendall(b"x" * (HEAD_BYTES + 1))
         assert b" 431 " in answer_of(line)
 
 
 def test_half_a_head_and_half_a_form_are_ended(
-    database: Rows, monkeypatch: pytest.MonkeyPatch
+    database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(actions, "FORM_SECONDS", 0.2)
     limits: Any = {"server": {"head_seconds": 0.2}}
@@ -394,7 +380,7 @@ def test_half_a_head_and_half_a_form_are_ended(
 
 
 def test_strangers_that_take_every_place_shut_no_operator_out(
-    database: Rows, browser: requests.Session
+    database: Db, browser: requests.Session
 ) -> None:
     limits: Any = {"server": {"most_connections": 16, "most_requests": 8}}
     with served(database, Console(password=PASSWORD), **limits) as url, ExitStack() as stack:
@@ -409,7 +395,7 @@ def test_strangers_that_take_every_place_shut_no_operator_out(
 
 
 def test_the_connection_of_a_known_visitor_is_not_closed_in_favour_of_strangers(
-    database: Rows,
+    database: Db,
 ) -> None:
     limits: Any = {"server": {"most_connections": 3}}
     with served(database, Console(token=TOKEN), **limits) as url, ExitStack() as stack:

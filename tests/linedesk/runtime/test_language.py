@@ -1,7 +1,5 @@
 """Each text has its Japanese, with the same values in it, and the reader's language is found."""
 
-from __future__ import annotations
-
 import io
 import string
 import tomllib
@@ -14,9 +12,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
 from linedesk.page.gatekeeping import of_browser
-from linedesk.runtime.language import (
-    FOLDER,
-)
+from linedesk.runtime.language import FOLDER
 
 ROOT = Path(__file__).resolve().parents[3]
 PO = FOLDER / "ja" / "LC_MESSAGES" / "linedesk.po"
@@ -78,11 +74,7 @@ def test_the_compiled_catalogue_is_that_of_the_texts() -> None:
 
 @pytest.mark.parametrize(
     ("header", "wanted"),
-    [
-        ("ja-JP,ja;q=0.9,en-US;q=0.8,en;q=0.7", "ja"),
-        ("en-US,en;q=0.9,ja;q=0.8", "en"),
-        ("", "en"),
-    ],
+    [("ja-JP,ja;q=0.9,en-US;q=0.8,en;q=0.7", "ja"), ("en-US,en;q=0.9,ja;q=0.8", "en"), ("", "en")],
 )
 def test_the_browsers_language(header: str, wanted: str) -> None:
     assert of_browser(header) == wanted

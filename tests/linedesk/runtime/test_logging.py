@@ -1,7 +1,5 @@
 """The log: its lines, colours and masked secrets, and that no value can forge a line."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

@@ -1,7 +1,5 @@
 """The figures of a process, from its metrics to `status`."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
@@ -70,9 +68,6 @@ def test_a_rate_is_that_of_the_last_ten_seconds(
         now.seconds += 1
         snapshots.take()
     assert snapshots.latest.per_second == {"acceptedEvents": 0.0}
-
-
-# --- refusals in the log ----------------------------------------------------------------------
 
 
 def test_refusals_of_any_number_of_addresses_take_bounded_memory(

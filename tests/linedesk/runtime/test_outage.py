@@ -1,7 +1,5 @@
 """An outage of MongoDB in the log: two lines, whichever parts fail and however often."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -3,8 +3,6 @@
 A process that MongoDB refuses exits late enough for systemd never to give it up.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -15,10 +13,7 @@ import pytest
 
 from linedesk.launch import systemd
 from linedesk.launch.dispatcher import ExitReason, run_until_end
-from linedesk.launch.systemd import (
-    service_from,
-    sockets_from,
-)
+from linedesk.launch.systemd import service_from, sockets_from
 from linedesk.runtime.service_manager import ServiceManager
 from linedesk.store.errors import AccessRefused
 from tests.acceptance.test_service import manager as manager
@@ -73,12 +68,7 @@ def test_a_full_socket_blocks_no_caller_and_loses_no_state(
 
 @pytest.mark.parametrize(
     ("usec", "pid", "seconds"),
-    [
-        ("30000000", "own", 30.0),
-        ("30000000", "1", None),
-        ("0", None, None),
-        (None, None, None),
-    ],
+    [("30000000", "own", 30.0), ("30000000", "1", None), ("0", None, None), (None, None, None)],
 )
 def test_the_watchdog_is_that_of_this_very_process(
     manager: Manager, usec: str | None, pid: str | None, seconds: float | None

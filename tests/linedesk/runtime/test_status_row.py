@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from pymongo.collection import Collection
-from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
 from linedesk.runtime.metrics import MetricsSnapshot
@@ -17,6 +16,7 @@ from linedesk.runtime.outage import MONGODB
 from linedesk.runtime.service_manager import started_by
 from linedesk.runtime.status_row import StatusRow
 from linedesk.store.documents import STATUS, Document
+from tests.rows import Db
 from tests.waiting import eventually
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -44,7 +44,7 @@ class Rows:
 class Desk:
     """A row with its fields and the results of its writes."""
 
-    def __init__(self, database: Database[Any]) -> None:
+    def __init__(self, database: Db) -> None:
         self.rows = Rows(database[STATUS])
         self.told: Document = {"state": "working", "words": "3 in hand"}
         self.snapshot = MetricsSnapshot(at=AT, figures={"inHandDocuments": 3})
@@ -57,9 +57,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(
-    database: Database[Any], nothing_left: None, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Desk]:
+def desk(database: Db, nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     monkeypatch.setattr("linedesk.runtime.status_row.EVERY_SECONDS", 0.01)
     one = Desk(database)
     yield one
@@ -67,7 +65,7 @@ def desk(
     assert one.row.join(5)
 
 
-def test_it_has_identity_state_and_figures(desk: Desk, database: Database[Any]) -> None:
+def test_it_has_identity_state_and_figures(desk: Desk, database: Db) -> None:
     desk.row.start()
     row = eventually(lambda: database[STATUS].find_one({"_id": desk.row.id}))
     assert row["_id"] == f"dispatcher/{row['host']}/{os.getpid()}"
@@ -87,7 +85,7 @@ def test_it_has_identity_state_and_figures(desk: Desk, database: Database[Any]) 
 
 
 def test_a_failed_write_is_logged_once_and_does_not_delay_the_stop(
-    desk: Desk, database: Database[Any], caplog: pytest.LogCaptureFixture
+    desk: Desk, database: Db, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.rows.fails = True
     desk.row.start()
@@ -101,11 +99,10 @@ def test_a_failed_write_is_logged_once_and_does_not_delay_the_stop(
 
 
 @pytest.mark.parametrize(
-    ("key", "error"),
-    [(object(), "InvalidDocument"), ("\ud800", "UnicodeEncodeError")],
+    ("key", "error"), [(object(), "InvalidDocument"), ("\ud800", "UnicodeEncodeError")]
 )
 def test_what_mongodb_could_never_hold_ends_no_thread(
-    desk: Desk, database: Database[Any], caplog: pytest.LogCaptureFixture, key: Any, error: str
+    desk: Desk, database: Db, caplog: pytest.LogCaptureFixture, key: Any, error: str
 ) -> None:
     desk.told = {"state": "working", "waiting": [{"key": key}]}
     desk.row.start()

@@ -1,7 +1,5 @@
 """A background thread: its start and its end."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

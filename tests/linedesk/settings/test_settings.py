@@ -1,7 +1,5 @@
 """Settings: defaults, sources, and for each a table of bad values with what the refusal says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A MongoDB URI taken apart and put together again, as pymongo reads it."""
 
-from __future__ import annotations
-
 import pytest
 from pymongo.uri_parser import parse_uri
 

@@ -1,7 +1,5 @@
 """Servers of other kinds than the shared one, and documents as the front desk makes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from subprocess import Popen

@@ -1,7 +1,5 @@
 """A replica set of three whose secondaries can be delayed, one for the whole run of tests."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Iterator
@@ -41,8 +39,8 @@ class LaggingSet:
         settings = {"electionTimeoutMillis": 1000, "heartbeatIntervalMillis": 200}
         config = {"_id": "rs0", "members": members, "settings": settings}
         for client in direct:
-            eventually(partial(_answers, client, "ping"))
-        eventually(lambda: _answers(direct[0], {"replSetInitiate": config}))
+            eventually(partial(answers, client, "ping"))
+        eventually(lambda: answers(direct[0], {"replSetInitiate": config}))
         eventually(lambda: _states(direct[0]) == ["PRIMARY", "SECONDARY", "SECONDARY"], seconds=30)
         direct[0].close()
         self._secondaries = direct[1:]
@@ -103,7 +101,7 @@ class LaggingSet:
         step = {"replSetStepDown": 120, "secondaryCatchUpPeriodSecs": 110}
         with self._direct(self._hosts[0]) as client, self._direct(self._hosts[0]) as other:
             eventually(lambda: _is_known(client))
-            running = threading.Thread(target=_answers, args=(other, step))
+            running = threading.Thread(target=answers, args=(other, step))
             running.start()
             try:
                 eventually(lambda: not _is_known(client))
@@ -167,7 +165,7 @@ class LaggingSet:
         return children.start(command, stdout=DEVNULL, stderr=DEVNULL)
 
 
-def _answers(client: Client, command: str | dict[str, object]) -> bool:
+def answers(client: Client, command: str | dict[str, object]) -> bool:
     try:
         client.admin.command(command)
     except PyMongoError:

@@ -1,7 +1,5 @@
 """The collections are made once, by any number of calls, and never replace foreign ones."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -10,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.setup import collections
 from linedesk.setup.collections import create_collections
@@ -21,6 +18,7 @@ from linedesk.store.documents import Document
 from linedesk.store.errors import WrongCollection
 from linedesk.store.insert import insert_documents
 from linedesk.store.records.conversations import FORMER_NAMES
+from tests.rows import Db
 from tests.waiting import eventually
 
 ALL = {
@@ -33,18 +31,18 @@ ALL = {
 
 
 @pytest.fixture
-def empty(client: Client) -> Iterator[Database[Document]]:
+def empty(client: Client) -> Iterator[Db]:
     """A database in which nothing was made yet."""
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     yield database
     client.drop_database(database.name)
 
 
-def create(database: Database[Document]) -> dict[str, str]:
+def create(database: Db) -> dict[str, str]:
     return create_collections(database, capped_bytes=MEGABYTE)
 
 
-def test_a_second_run_makes_nothing_and_keeps_everything(empty: Database[Document]) -> None:
+def test_a_second_run_makes_nothing_and_keeps_everything(empty: Db) -> None:
     create(empty)
     empty["leases"].update_one({"_id": "epochs"}, {"$set": {"epoch": 41}})
     empty["leases"].update_one({"_id": "dispatcher"}, {"$set": {"owner": "me", "epoch": 41}})
@@ -56,7 +54,7 @@ def test_a_second_run_makes_nothing_and_keeps_everything(empty: Database[Documen
     assert empty["recvq"].find_one() == {"_id": 1}
 
 
-def test_what_is_missing_is_made_again(empty: Database[Document]) -> None:
+def test_what_is_missing_is_made_again(empty: Db) -> None:
     create(empty)
     empty.drop_collection("held")
     empty["schedule"].drop_index("runAt")
@@ -69,7 +67,7 @@ def test_what_is_missing_is_made_again(empty: Database[Document]) -> None:
 
 @pytest.mark.parametrize("name", CAPPED_BYTES)
 def test_one_that_came_back_uncapped_is_capped_again_and_keeps_what_it_holds(
-    empty: Database[Document], name: str
+    empty: Db, name: str
 ) -> None:
     create(empty)
     empty.drop_collection(name)
@@ -82,7 +80,7 @@ def test_one_that_came_back_uncapped_is_capped_again_and_keeps_what_it_holds(
 
 
 def test_a_conflicting_index_is_named_and_not_changed(
-    empty: Database[Document], caplog: pytest.LogCaptureFixture
+    empty: Db, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A person may have made it on purpose, so it ends no process."""
     create(empty)
@@ -95,7 +93,7 @@ def test_a_conflicting_index_is_named_and_not_changed(
     assert list(wrong_neighbours(empty)) == ["schedule's index runAt"]
 
 
-def test_many_at_once_make_one_set(empty: Database[Document]) -> None:
+def test_many_at_once_make_one_set(empty: Db) -> None:
     with ThreadPoolExecutor(8) as threads:
         made = list(threads.map(lambda _: create(empty), range(8)))
     assert set().union(*made) == ALL
@@ -103,7 +101,7 @@ def test_many_at_once_make_one_set(empty: Database[Document]) -> None:
     assert empty["leases"].count_documents({}) == 2
 
 
-def test_an_uncapped_recvq_is_refused_and_nothing_is_changed(empty: Database[Document]) -> None:
+def test_an_uncapped_recvq_is_refused_and_nothing_is_changed(empty: Db) -> None:
     empty["recvq"].insert_one({"_id": "somebody's"})
     with pytest.raises(WrongCollection, match=r"not capped.*renameCollection.*linedesk init"):
         create(empty)
@@ -116,17 +114,17 @@ def event(number: int, name: str) -> Document:
     return {"_id": number, "eventId": name, "acceptTime": datetime.now(UTC), "event": {}}
 
 
-def come_back(database: Database[Document], *names: str) -> None:
+def come_back(database: Db, *names: str) -> None:
     """A drop, and inserts that make recvq again, uncapped."""
     database.drop_collection("recvq")
     database["recvq"].insert_many([event(99 - n, name) for n, name in enumerate(names)])
 
 
-def ids(database: Database[Document]) -> list[Any]:
+def ids(database: Db) -> list[Any]:
     return [row["_id"] for row in database["recvq"].find().sort("$natural", 1)]
 
 
-def test_a_recvq_that_grew_beyond_its_size_loses_nothing(empty: Database[Document]) -> None:
+def test_a_recvq_that_grew_beyond_its_size_loses_nothing(empty: Db) -> None:
     given = [{**event(n, f"e{n}"), "text": "x" * 1000} for n in range(40)]
     empty["recvq"].insert_many(given)
     create_collections(empty, capped_bytes=4096)
@@ -138,7 +136,7 @@ def test_a_recvq_that_grew_beyond_its_size_loses_nothing(empty: Database[Documen
     "dies_after", [None, "cap", "_remove_duplicates", "_index_recvq", "create_neighbours"]
 )
 def test_of_several_with_one_event_id_the_oldest_stays_however_often_a_run_is_killed(
-    empty: Database[Document], monkeypatch: pytest.MonkeyPatch, dies_after: str | None
+    empty: Db, monkeypatch: pytest.MonkeyPatch, dies_after: str | None
 ) -> None:
     class Killed(BaseException):
         pass
@@ -160,9 +158,7 @@ def test_of_several_with_one_event_id_the_oldest_stays_however_often_a_run_is_ki
     assert ids(empty) == [99, 98, 96]
 
 
-def test_writers_that_insert_while_recvq_is_made_again_lose_nothing(
-    empty: Database[Document],
-) -> None:
+def test_writers_that_insert_while_recvq_is_made_again_lose_nothing(empty: Db) -> None:
     """They insert between any two of its steps, at first the same event from two hands, too."""
     create(empty)
     empty.drop_collection("recvq")
@@ -194,16 +190,16 @@ def test_writers_that_insert_while_recvq_is_made_again_lose_nothing(
     assert set(names) == stored[0] | stored[1]
 
 
-def uncapped(database: Database[Document]) -> None:
+def uncapped(database: Db) -> None:
     database.create_collection("recvq")
 
 
-def without_index(database: Database[Document]) -> None:
+def without_index(database: Db) -> None:
     create(database)
     database["recvq"].drop_index("eventId")
 
 
-def with_an_index_that_is_not_unique(database: Database[Document]) -> None:
+def with_an_index_that_is_not_unique(database: Db) -> None:
     database.create_collection("recvq", capped=True, size=MEGABYTE)
     database["recvq"].create_index("eventId", name="eventId")
 
@@ -218,16 +214,14 @@ def with_an_index_that_is_not_unique(database: Database[Document]) -> None:
     ],
 )
 def test_a_recvq_that_is_not_as_it_must_be_is_named(
-    empty: Database[Document], make: Callable[[Database[Document]], object], words: str
+    empty: Db, make: Callable[[Db], object], words: str
 ) -> None:
     make(empty)
     with pytest.raises(WrongCollection, match=words):
         check_recvq(empty)
 
 
-def test_epochs_continue_above_a_progress_that_outlived_the_leases(
-    empty: Database[Document],
-) -> None:
+def test_epochs_continue_above_a_progress_that_outlived_the_leases(empty: Db) -> None:
     create(empty)
     empty["leases"].drop()
     empty["progress"].insert_one({"_id": "dispatcher", "epoch": 41})
@@ -237,7 +231,7 @@ def test_epochs_continue_above_a_progress_that_outlived_the_leases(
     assert empty["leases"].find_one({"_id": "epochs"}) == {"_id": "epochs", "epoch": 41}
 
 
-def test_an_index_of_a_former_release_is_dropped_by_init_alone(empty: Database[Document]) -> None:
+def test_an_index_of_a_former_release_is_dropped_by_init_alone(empty: Db) -> None:
     create_collections(empty, capped_bytes=MEGABYTE)
     empty.conversations.create_index(FORMER_NAMES, name=FORMER_NAMES)
     Neighbours(empty).look()

@@ -1,14 +1,11 @@
 """Operators' orders: texts and rows, repeatable writes, and reads that never go back."""
 
-from __future__ import annotations
-
 import logging
 from datetime import UTC, datetime
 
 import bson
 import pytest
 from bson.timestamp import Timestamp
-from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
 from linedesk.operate.acts import OperatorControl
@@ -17,6 +14,7 @@ from linedesk.store.documents import CONTROL, CONVERSATIONS, DEADLETTERS, Docume
 from linedesk.store.errors import NotAScope, StoreUnavailable
 from linedesk.store.records.effects import place_of
 from tests.linedesk.store.lagging import LaggingSet
+from tests.rows import Db
 
 NOW = datetime.now(UTC)
 WHOLE: Document = {"_id": "pause/main", "act": "pause", "channel": "main", "key": None}
@@ -28,9 +26,6 @@ RELEASE: Document = {
     "what": {"eventId": "E1"},
     "at": NOW,
 }
-
-
-# Texts.
 
 
 @pytest.mark.parametrize(
@@ -73,9 +68,6 @@ def test_a_pause_covers_its_conversations_and_no_other() -> None:
     ]
 
 
-# Writing.
-
-
 HALF: list[Document] = [
     {"act": "pause", "channel": "main", "key": None},
     {**WHOLE, "act": "paus"},
@@ -94,7 +86,7 @@ HALF: list[Document] = [
 
 
 def test_incomplete_rows_are_ignored_and_logged_once(
-    database: Database[Document], caplog: pytest.LogCaptureFixture
+    database: Db, caplog: pytest.LogCaptureFixture
 ) -> None:
     control = OperatorControl(database)
     for row in HALF:
@@ -112,7 +104,7 @@ def test_incomplete_rows_are_ignored_and_logged_once(
         control.orders()
 
 
-def test_a_date_beyond_reason_is_no_error(database: Database[Document]) -> None:
+def test_a_date_beyond_reason_is_no_error(database: Db) -> None:
     far = bson.DatetimeMS(10**17)
     database[CONTROL].insert_one({**WHOLE, "at": far})
     database[CONTROL].insert_one({**RELEASE, "at": far})
@@ -121,10 +113,7 @@ def test_a_date_beyond_reason_is_no_error(database: Database[Document]) -> None:
     assert orders.releases == ()
 
 
-# Releases.
-
-
-def test_a_release_takes_the_place_of_an_earlier_one(database: Database[Document]) -> None:
+def test_a_release_takes_the_place_of_an_earlier_one(database: Db) -> None:
     control = OperatorControl(database)
     first = control.release("main", "U1", {"eventId": "E1"}, by="taro")
     earlier = first.at.replace(year=first.at.year - 1)
@@ -137,7 +126,7 @@ def test_a_release_takes_the_place_of_an_earlier_one(database: Database[Document
     assert control.outcome_of(second) is None
 
 
-def test_the_result_of_a_release_is_read_from_the_database(database: Database[Document]) -> None:
+def test_the_result_of_a_release_is_read_from_the_database(database: Db) -> None:
     def stored(effects: list[Document]) -> Document:
         return {"outbox": {place_of(3, n): one for n, one in enumerate(effects)}}
 
@@ -155,9 +144,6 @@ def test_the_result_of_a_release_is_read_from_the_database(database: Database[Do
     database[CONVERSATIONS].replace_one(conversation, stored([]))
     assert control.came_of(of_event) == {"code": "event_is_letter", "id": "E1"}
     assert control.came_of(of_send) == {"code": "send_is_letter", "id": "E1/0"}
-
-
-# After an election.
 
 
 def test_a_pause_that_was_stored_before_is_seen_although_no_majority_shows_it_yet(

@@ -1,7 +1,5 @@
 """The document of a LINE event: its key, its name, and its unchanged parts."""
 
-from __future__ import annotations
-
 import copy
 from datetime import UTC, datetime
 from typing import Any

@@ -1,9 +1,6 @@
 """An insert and the death of its primary: stored documents survive any death."""
 
-from __future__ import annotations
-
 import pytest
-from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from linedesk.setup.collections import create_collections
@@ -13,6 +10,7 @@ from linedesk.store.errors import StoreUnavailable
 from linedesk.store.insert import insert_documents
 from tests.linedesk.store.conftest import MakeDocument
 from tests.linedesk.store.lagging import LaggingSet
+from tests.rows import Db
 from tests.waiting import eventually
 
 
@@ -39,7 +37,7 @@ def test_what_counted_as_stored_outlives_its_primary(
     assert names(database) == ["accepted", "refused"]
 
 
-def insert(database: Database[Document], one: Document) -> bool:
+def insert(database: Db, one: Document) -> bool:
     """Whether it is confirmed."""
     try:
         insert_documents(database[RECVQ], [one], timeout_seconds=2.0)
@@ -48,11 +46,11 @@ def insert(database: Database[Document], one: Document) -> bool:
     return True
 
 
-def stored(database: Database[Document], one: Document) -> list[str]:
+def stored(database: Db, one: Document) -> list[str]:
     return [one["eventId"]] if insert(database, one) else []
 
 
-def names(database: Database[Document]) -> list[str]:
+def names(database: Db) -> list[str]:
     try:
         return [row["eventId"] for row in database[RECVQ].find().sort("$natural", 1)]
     except PyMongoError:

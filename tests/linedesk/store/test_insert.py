@@ -1,13 +1,9 @@
 """Inserting: a duplicate counts as stored, but only where the first copy is known to be safe."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 from pymongo.write_concern import WriteConcern
 
@@ -16,32 +12,28 @@ from linedesk.store.collections import MEGABYTE
 from linedesk.store.documents import Document
 from linedesk.store.errors import StoreUnavailable
 from linedesk.store.insert import _settle, insert_documents
+from tests.linedesk.store.conftest import MakeDocument
 from tests.linedesk.store.lagging import LaggingSet
+from tests.rows import Db
 
-MakeDocument = Callable[..., Document]
 
-
-def names(database: Database[Document]) -> list[str]:
+def names(database: Db) -> list[str]:
     return [row["eventId"] for row in database["recvq"].find().sort("$natural", 1)]
 
 
-def insert(
-    database: Database[Document], *documents: Document, timeout_seconds: float = 5.0
-) -> frozenset[int]:
+def insert(database: Db, *documents: Document, timeout_seconds: float = 5.0) -> frozenset[int]:
     return insert_documents(database["recvq"], documents, timeout_seconds=timeout_seconds)
 
 
 def test_of_duplicates_within_one_insert_the_first_is_stored(
-    database: Database[Document], document: MakeDocument
+    database: Db, document: MakeDocument
 ) -> None:
     first, second = document("e1", text="first"), document("e1", text="second")
     assert insert(database, first, second) == frozenset({1})
     assert [row["_id"] for row in database["recvq"].find()] == [first["_id"]]
 
 
-def test_of_sixteen_deliveries_at_once_one_is_stored(
-    database: Database[Document], document: MakeDocument
-) -> None:
+def test_of_sixteen_deliveries_at_once_one_is_stored(database: Db, document: MakeDocument) -> None:
     together = threading.Barrier(16)
 
     def deliver(number: int) -> int:

@@ -1,16 +1,14 @@
 """The redacted form of an unsent message: the function, and the update in a capped collection."""
 
-from __future__ import annotations
-
 import copy
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.store.documents import RECVQ, make_document
 from linedesk.store.redaction import emptying, redacted
+from tests.rows import Db
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
 SECRET = "ひみつのことば"
@@ -58,9 +56,7 @@ def test_nothing_of_the_content_is_left_and_all_that_names_the_event_is(
     }
 
 
-def test_an_emptied_document_keeps_names_that_mongodb_takes_in_an_insert_only(
-    database: Database[Any],
-) -> None:
+def test_an_emptied_document_keeps_names_that_mongodb_takes_in_an_insert_only(database: Db) -> None:
     document = a_message(type="text", text=SECRET)
     document["event"]["$odd.name"] = {"$set": {"a.b": 1}}
     database[RECVQ].insert_one(document)

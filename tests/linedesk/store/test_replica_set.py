@@ -1,7 +1,5 @@
 """A server without a change stream is refused with instructions; a new one is initiated."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -2,8 +2,6 @@
 repeating timer, with clock changes and skipped days.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -148,8 +146,6 @@ def test_what_is_no_time_of_day_in_a_zone_is_refused(every: dict[str, str]) -> N
     with pytest.raises(ValueError, match="not a time"):
         Recurrence.from_document(every)
 
-
-# Rules.
 
 SUNDAY = "2026-11-29T03:10"  # 12:10 in Tokyo
 

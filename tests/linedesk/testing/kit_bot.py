@@ -1,7 +1,5 @@
 """A bot of the test kit's own tests, with a bit of everything."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from linebot.v3.webhooks import MessageEvent, TextMessageContent

@@ -1,7 +1,5 @@
 """The test kit: a bot in memory from the author's view, and the warnings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,9 +21,6 @@ def bot_that(handle: Callable[[Any, Talk], Any], **options: Any) -> BotTest:
     bot = Bot(**options)
     bot.default()(handle)
     return BotTest(bot)
-
-
-# The answers.
 
 
 def test_answers_have_texts_as_texts_and_everything_else_as_json() -> None:
@@ -104,9 +99,6 @@ def test_content_is_what_the_user_sent_and_goes_with_the_handler(tmp_path: Any) 
         test.sends("U1", {"type": "image", "id": "6", "contentProvider": {"type": "line"}})
 
 
-# Stored data.
-
-
 def test_data_comes_back_as_mongodb_gives_it() -> None:
     moment = datetime(2027, 1, 4, 0, 0, 0, 123_456, tzinfo=UTC)
 
@@ -135,9 +127,6 @@ def test_a_handler_that_raises_has_done_nothing() -> None:
     with pytest.raises(BotError, match="messages in one send") as caught_too:
         refused.says("U1", "やあ")
     assert "three times" in caught_too.value.__notes__[0]
-
-
-# Time.
 
 
 def test_timers_fire_in_their_order_each_at_its_own_time() -> None:
@@ -269,9 +258,6 @@ def test_a_timer_without_a_handler_is_reported_when_it_is_set() -> None:
     with pytest.raises(NoTimerHandler, match="rign"):
         test.says("U1", "rign")
     assert [one.name for one in test.timers("U1")] == ["ring:1"]
-
-
-# A slow handler.
 
 
 def a_slow_bot(limit: float = 60) -> Bot:

@@ -1,7 +1,5 @@
 """What the test kit says is what the real processes do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from random import Random

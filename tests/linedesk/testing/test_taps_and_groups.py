@@ -1,7 +1,5 @@
 """The test kit: mentions, quotes, edits and sizes of groups; taps on buttons, pickers, limits."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -123,9 +121,6 @@ def test_a_handler_that_takes_longer_than_its_limit_fails_the_test() -> None:
         quick.says("U1", "?")
 
 
-# Groups.
-
-
 def test_a_mention_is_seen_by_the_handler_and_answered_by_one_with_a_quote() -> None:
     def handle(event: Any, talk: Talk) -> None:
         mentionees = event.message.mention.mentionees
@@ -182,17 +177,11 @@ def test_an_edit_reaches_a_gathered_message_before_its_handler_and_later_is_an_e
         test.edits("U3", "五", group="C1")
 
 
-# What a handler returns.
-
-
 def test_a_coroutine_that_a_handler_returns_is_warned_of() -> None:
     async def later() -> None: ...
 
     with pytest.warns(BotWarning, match="a coroutine, which does not run"):
         bot_that(lambda event, talk: later()).says("U1", "やあ")
-
-
-# Async handlers.
 
 
 def test_an_async_handler_is_awaited_on_one_loop() -> None:

@@ -4,8 +4,6 @@ So that pictures are equal on all machines, all texts are set in a font whose gl
 an em wide, or one em for Japanese; the bold ones are higher. The URLs of images say their sizes.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@
 proves only that nothing has changed: look at each, and judge it by LINE's reference.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

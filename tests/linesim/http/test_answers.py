@@ -1,7 +1,5 @@
 """Bodies that are made on the way out, break off or drip."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

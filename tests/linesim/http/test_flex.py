@@ -1,7 +1,5 @@
 """The geometry of Flex Messages that LINE documents, measured on the page's elements."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

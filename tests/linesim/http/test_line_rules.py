@@ -7,6 +7,7 @@ import pytest
 import requests
 
 import linesim
+from tests.line_openapi import check_messaging
 from tests.linesim.conftest import Line
 
 INVALID_TOKEN = {"message": "Invalid reply token"}
@@ -260,3 +261,58 @@ class TestQuota:
             line.push(taro.user_id)
         clock.advance(31 * 24 * 3600)
         assert line.push(taro.user_id).status_code == 200
+
+
+def test_profiles(sim, line, taro):
+    group, room = sim.add_group("家族", [taro]), sim.add_group("皆", [taro], kind="room")
+    own = line.get(f"/v2/bot/profile/{taro.user_id}").json()
+    assert (own["displayName"], own["language"]) == ("太郎", "ja")
+    for place in (f"group/{group.chat_id}", f"room/{room.chat_id}"):
+        member = line.get(f"/v2/bot/{place}/member/{taro.user_id}").json()
+        assert (member["displayName"], member["userId"]) == ("太郎", taro.user_id)
+    assert line.get(f"/v2/bot/group/{group.chat_id}/summary").json()["groupName"] == "家族"
+
+
+def test_the_loading_animation_is_for_friends_in_1_to_1_chats_and_ends_with_a_message(
+    sim, line, taro, hanako
+):
+    def start(chat, **more):
+        return line.post("/v2/bot/chat/loading/start", {"chatId": chat, **more}).status_code
+
+    group, stranger = sim.add_group("皆", [taro]), sim.add_user("知らない人", friend=False)
+    sim.block(hanako)
+    sim.say(stranger, "やあ")
+    assert [start(one.user_id) for one in (stranger, hanako)] == [202, 202]
+    refused = [start(one) for one in ("C1", group.chat_id)]
+    refused += [start(taro.user_id, loadingSeconds=seconds) for seconds in (0, 7, 65)]
+    assert refused == [400] * 5
+    assert not any(sim.sees_loading(user) for user in (taro, stranger, hanako))
+    assert start(taro.user_id) == 202
+    sim.say(taro, "まだ？")
+    sim.advance(19)
+    assert sim.sees_loading(taro)
+    sim.advance(1)
+    assert not sim.sees_loading(taro)
+    start(taro.user_id, loadingSeconds=60)
+    line.push(group.chat_id)
+    assert sim.sees_loading(taro)
+    line.push(taro.user_id)
+    assert not sim.sees_loading(taro)
+
+
+def test_refusals_are_of_lines_form(sim, line, taro):
+    key = str(uuid.uuid4())
+    line.push(taro.user_id, retry_key=key)
+    refused = [
+        line.push(taro.user_id, retry_key=key),
+        line.push(taro.user_id, ""),
+        line.push("U1"),
+        line.reply("0" * 32),
+        line.get("/v2/bot/profile/U1"),
+        line.get("/v2/bot/user/all/richmenu"),
+        requests.get(f"{sim.url}/v2/bot/info", timeout=10),
+    ]
+    assert [answer.status_code for answer in refused] == [409, 400, 400, 400, 404, 404, 401]
+    for answer in refused:
+        check_messaging("ErrorResponse", answer.json())
+        assert uuid.UUID(answer.headers["x-line-request-id"])

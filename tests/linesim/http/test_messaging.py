@@ -7,6 +7,7 @@ import pytest
 import requests
 
 from linesim.model.errors import NotPossible, UnknownChat
+from linesim.model.media import sample
 from tests.line_openapi import check_event
 from tests.linesim.conftest import messages
 
@@ -229,14 +230,22 @@ class TestEvents:
             check_event(event)
             assert line.reply(event["replyToken"]).ok
 
-    def test_a_video_may_fail_to_be_prepared(self, sim, line, taro, clock):
-        act = {"act": "video", "user": taro.user_id, "preparing_seconds": 1, "fails": True}
+    @pytest.mark.parametrize(
+        ("fails", "ended", "then"), [(False, "succeeded", 200), (True, "failed", 404)]
+    )
+    def test_a_video_is_prepared_first_and_that_may_fail(
+        self, sim, line, taro, clock, fails, ended, then
+    ):
+        act = {"act": "video", "user": taro.user_id, "preparing_seconds": 1, "fails": fails}
         (event,) = act_out(sim, act)
         path = f"/v2/bot/message/{event['message']['id']}/content"
         assert line.get(f"{path}/transcoding").json() == {"status": "processing"}
+        assert line.get(path).status_code == 202
         clock.advance(1)
-        assert line.get(f"{path}/transcoding").json() == {"status": "failed"}
-        assert line.get(path).status_code == 404
+        assert line.get(f"{path}/transcoding").json() == {"status": ended}
+        shown, preview = line.get(path), line.get(f"{path}/preview")
+        assert (shown.status_code, preview.content) == (then, sample("image").data)
+        assert (shown.content == sample("video").data) is not fails
 
 
 def test_coupons_are_kept_listed_and_closed(sim, line, clock):

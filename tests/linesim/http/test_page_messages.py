@@ -242,11 +242,8 @@ def test_a_rich_menu_opens_by_itself_is_in_place_and_can_be_switched(stage, page
     for alias, action in (("a", switch), ("b", close)):
         menu = {"size": size, "selected": alias == "a", "name": alias, "chatBarText": alias}
         menu |= {"areas": [{"bounds": bounds, "action": action}]}
-        made = line.post("/v2/bot/richmenu", menu).json()["richMenuId"]
-        picture = {"data": page.screenshot(clip={"x": 0, "y": 0, **size})}
-        url, head = f"/v2/bot/richmenu/{made}/content", {"content-type": "image/png"}
-        line.session.post(line.sim.url + url, headers=head, **picture)
-        line.post("/v2/bot/richmenu/alias", {"richMenuAliasId": alias, "richMenuId": made})
+        picture = page.screenshot(clip={"x": 0, "y": 0, **size})
+        made = line.make_menu(menu, picture, alias=alias)
         if alias == "a":
             line.post(f"/v2/bot/user/{stage.user.user_id}/richmenu/{made}", {})
     board = page.locator("#menu .menu-board")

@@ -23,10 +23,7 @@ def serving(webhook="http://127.0.0.1:1/", command=("tests.linesim.patient",)):
     """The process from the fork server and its address, read from the line that it logs."""
     with Written() as said, open(os.devnull, "wb") as nowhere:
         process = nursery.start(
-            *(*command, webhook),
-            env=os.environ | SECRETS,
-            stdout=nowhere.fileno(),
-            stderr=said.fd,
+            *(*command, webhook), env=os.environ | SECRETS, stdout=nowhere.fileno(), stderr=said.fd
         )
         try:
             yield process, address(process, lambda: said.text)

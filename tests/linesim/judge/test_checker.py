@@ -1,6 +1,7 @@
 """The checker finds each planted violation, and only that."""
 
 import threading
+from functools import partial
 
 import pytest
 import requests
@@ -36,9 +37,6 @@ def echo(line, sim, user, text):
     return delivery
 
 
-# A clean run.
-
-
 def test_a_clean_run_has_nothing_to_find(sim, line):
     users = [sim.add_user(f"客{n}") for n in range(4)]
     for number in range(3):
@@ -52,9 +50,6 @@ def test_a_clean_run_has_nothing_to_find(sim, line):
     assert report.calls == {"reply": {"200": 12}}
     assert report.closest_starts == {"api.line.me": sim.closest_starts()}
     assert report.seconds > 0
-
-
-# Planted: answers.
 
 
 def test_an_answer_said_twice_is_found(sim, line, taro):
@@ -82,9 +77,6 @@ def test_a_refused_event_need_not_be_answered(sim, bot, taro, status):
     sim.say(taro, "1")
     report = check(sim)
     assert (report.ok, report.refused, report.accepted) == (True, 1, 0)
-
-
-# The one exception.
 
 
 def doubled(sim, line, taro, *, by=None, fault=True, again=True):
@@ -122,9 +114,6 @@ def test_a_push_within_the_minute_is_no_exception(sim, line, taro):
     assert found(check(sim, token_seconds=60.0)) == {"answered_twice": 1}
 
 
-# Planted: order.
-
-
 def test_an_answer_that_overtakes_is_found(sim, line, taro):
     first, second = sim.say(taro, "1"), sim.say(taro, "2")
     line.reply(token_of(second), "2")
@@ -133,9 +122,6 @@ def test_an_answer_that_overtakes_is_found(sim, line, taro):
     assert found(report) == {"order_violations": 1}
     (disorder,) = report.order_violations
     assert (disorder.earlier, disorder.later) == (first.event_ids[0], second.event_ids[0])
-
-
-# Planted: calls.
 
 
 def test_calls_too_close_together_are_found(sim, line, taro):
@@ -147,25 +133,13 @@ def test_calls_too_close_together_are_found(sim, line, taro):
     assert (report.too_close[0].first, report.too_close[0].second) == (1, 2)
 
 
-def under_way(sim, seconds, *, timeout=10.0):
-    """A slow call in its own thread; returns the thread once LINE has the call."""
-
-    def ask():
-        headers = {"authorization": f"Bearer {sim.token}"}
-        try:
-            requests.get(f"{sim.url}/v2/bot/info", headers=headers, timeout=(5, timeout))
-        except requests.ReadTimeout:
-            assert timeout < seconds
-
-    sim.delay_next("info", seconds)
+def test_calls_that_overlap_are_found(sim, line):
+    headers = {"authorization": f"Bearer {sim.token}"}
+    ask = partial(requests.get, f"{sim.url}/v2/bot/info", headers=headers, timeout=10)
+    sim.delay_next("info", 0.3)
     thread = threading.Thread(target=ask)
     thread.start()
     sim.wait_for(lambda: [call for call in sim.calls if call.endpoint == "info"])
-    return thread
-
-
-def test_calls_that_overlap_are_found(sim, line):
-    thread = under_way(sim, 0.3)
     line.get("/v2/bot/message/quota")
     thread.join(10)
     report = check(sim)
@@ -202,9 +176,6 @@ def test_a_retry_key_used_for_another_body_is_found(sim, line, taro):
     report = check(sim)
     assert found(report) == {"reused_keys": 1}
     assert (report.reused_keys[0].first, report.reused_keys[0].second) == (1, 2)
-
-
-# Money, and whom a call does not reach.
 
 
 def test_paid_messages_are_counted_by_people_and_calls_by_endpoint(sim, line, taro):
@@ -253,9 +224,6 @@ def test_users_who_blocked_the_bot_are_counted_apart(sim, line, taro):
     report = check(sim)
     assert (report.ok, report.never_reached) == (True, ())
     assert [(each.chat, each.reason) for each in report.closed_chats] == [(taro.user_id, "blocked")]
-
-
-# Planted: timers.
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The simulator's clock: moved ahead by a test, the page or another process, and never back."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -4,7 +4,6 @@ what the bot server of the recorded chat did.
 
 import inspect
 import re
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ import pytest
 from linesim.model.errors import NotPossible
 from linesim.model.events import standby
 from linesim.people.recording import as_test
+from tests.waiting import ran
 
 BOT = """
 from linebot.v3.webhooks import UnfollowEvent, UnsendEvent
@@ -86,11 +86,9 @@ def failing(tmp_path):
             text = code.replace("from mybot ", f"from mybot{number} ")
             (tmp_path / f"test_{number}.py").write_text(text)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        ran = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
-        )
-        assert "passed" in ran.stdout, ran.stdout
-        return [int(found) for found in re.findall(r"FAILED test_(\d)", ran.stdout)]
+        ended = ran(command, cwd=tmp_path)
+        assert "passed" in ended.stdout, ended.stdout
+        return [int(found) for found in re.findall(r"FAILED test_(\d)", ended.stdout)]
 
     return failing
 

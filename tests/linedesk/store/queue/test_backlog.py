@@ -1,7 +1,5 @@
 """How much is stored and unfinished, by a real recvq and a reader that a test holds where it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -9,18 +7,12 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
-from pymongo.database import Database
 
 from linedesk.store.collections import MEGABYTE
-from linedesk.store.documents import Document, make_document
+from linedesk.store.documents import make_document
 from linedesk.store.queue import usage
-from linedesk.store.queue.usage import (
-    NEWEST,
-    Depth,
-    FeedPosition,
-    RecvqUsage,
-    Span,
-)
+from linedesk.store.queue.usage import NEWEST, Depth, FeedPosition, RecvqUsage, Span
+from tests.rows import Db
 
 MINUTE = timedelta(minutes=1)
 
@@ -54,7 +46,7 @@ def reader() -> Reader:
 
 
 @pytest.fixture
-def recvq(database: Database[Document]) -> RecvqUsage:
+def recvq(database: Db) -> RecvqUsage:
     return RecvqUsage(database)
 
 
@@ -70,13 +62,11 @@ Store = Callable[..., list[Any]]
 
 
 @pytest.fixture
-def store(database: Database[Document]) -> Store:
+def store(database: Db) -> Store:
     return partial(insert, database)
 
 
-def insert(
-    database: Database[Document], count: int, *, age: timedelta = MINUTE, **more: Any
-) -> list[Any]:
+def insert(database: Db, count: int, *, age: timedelta = MINUTE, **more: Any) -> list[Any]:
     """Store documents, the first of them `age` old, each further one a second younger."""
     first = datetime.now(UTC) - age
     rows = [
@@ -121,7 +111,7 @@ def test_a_long_lag_is_exact_and_as_old_as_the_next_document_that_comes(
 
 
 def test_the_queue_is_all_that_is_unfinished_and_as_old_as_the_oldest_of_it(
-    measure: Measure, reader: Reader, database: Database[Document], store: Store
+    measure: Measure, reader: Reader, database: Db, store: Store
 ) -> None:
     ids = store(10)
     reader.read, reader.oldest, reader.in_hand = ids[:6], ids[2], 3
@@ -142,7 +132,7 @@ def test_the_queue_is_all_that_is_unfinished_and_as_old_as_the_oldest_of_it(
 
 
 def test_a_pause_hides_nothing_else_that_is_held(
-    measure: Measure, reader: Reader, database: Database[Document]
+    measure: Measure, reader: Reader, database: Db
 ) -> None:
     at = datetime.now(UTC) - 50 * MINUTE
     old = make_document({}, channel="main", accept_time=at)
@@ -162,7 +152,7 @@ def test_a_pause_hides_nothing_else_that_is_held(
 
 
 def test_recvq_lasts_as_long_as_the_rate_of_the_last_hour_leaves_room(
-    database: Database[Document], reader: Reader, store: Store
+    database: Db, reader: Reader, store: Store
 ) -> None:
     now = [1_000.0]
     measure = partial(RecvqUsage(database, monotonic=lambda: now[0]).depth, reader)
@@ -180,11 +170,7 @@ def test_recvq_lasts_as_long_as_the_rate_of_the_last_hour_leaves_room(
 
 
 def test_the_oplog_lasts_so_much_less_as_reading_is_behind(
-    database: Database[Document],
-    measure: Measure,
-    reader: Reader,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Db, measure: Measure, reader: Reader, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def span(client: Any) -> Span:
         return Span(seconds=1_000.0, bytes=90 * MEGABYTE, most_bytes=90 * MEGABYTE)
@@ -198,7 +184,7 @@ def test_the_oplog_lasts_so_much_less_as_reading_is_behind(
 
 
 def test_an_oplog_that_is_not_full_is_as_long_as_it_gets_at_its_rate(
-    database: Database[Document], reader: Reader, monkeypatch: pytest.MonkeyPatch
+    database: Db, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, size = [1_000.0], [MEGABYTE]
 
@@ -213,11 +199,7 @@ def test_an_oplog_that_is_not_full_is_as_long_as_it_gets_at_its_rate(
 
 
 def test_a_look_reads_no_more_of_a_long_queue_than_of_a_short_one(
-    database: Database[Document],
-    measure: Measure,
-    reader: Reader,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Db, measure: Measure, reader: Reader, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the server's own count. The gauge rarely adds up unread documents."""
     monkeypatch.setattr(RecvqUsage, "_unread", lambda self, reading, patient: 0)

@@ -1,7 +1,5 @@
 """The guard on the real capped collection: its results, and that nothing unread is overwritten."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import random
@@ -16,7 +14,6 @@ import pytest
 from bson import ObjectId
 from bson.errors import InvalidBSON
 from pymongo.collection import Collection
-from pymongo.database import Database
 from pymongo.errors import ConfigurationError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
@@ -28,6 +25,7 @@ from linedesk.store.errors import UNAUTHORIZED, AccessRefused, RecvqClosed, Stor
 from linedesk.store.limits import ORDER_SLACK
 from linedesk.store.queue import usage
 from linedesk.store.queue.guard import Guard
+from tests.rows import Db
 from tests.waiting import eventually
 
 SMALL, LARGE = 300, 60_000
@@ -35,7 +33,7 @@ CAPPED = 4 * MEGABYTE
 
 
 @pytest.fixture
-def recvq(database: Database[Any]) -> Database[Any]:
+def recvq(database: Db) -> Db:
     """The database with a recvq so small that a test fills it in no time."""
     database.drop_collection("recvq")
     create_collections(database, capped_bytes=CAPPED)
@@ -64,14 +62,14 @@ def of_size(size: int) -> Document:
     return document
 
 
-def quick(database: Database[Any]) -> Collection[Any]:
+def quick(database: Db) -> Collection[Any]:
     """recvq without waiting for the journal: reads include writes not on a majority yet."""
     return database["recvq"].with_options(
         write_concern=WriteConcern(w=1, j=False), read_concern=ReadConcern("local")
     )
 
 
-def fill(database: Database[Any], sizes: Iterable[int]) -> list[Any]:
+def fill(database: Db, sizes: Iterable[int]) -> list[Any]:
     """Insert without asking the guard; returns the ids."""
     documents = [of_size(size) for size in sizes]
     quick(database).insert_many(documents)
@@ -82,13 +80,13 @@ def sizes_of(total: int, *, each: int) -> list[int]:
     return [each] * (total // each)
 
 
-def finish(database: Database[Any], after: Any) -> None:
+def finish(database: Db, after: Any) -> None:
     database["progress"].replace_one(
         {"_id": DISPATCHER}, {"_id": DISPATCHER, "after": after, "epoch": 1}, upsert=True
     )
 
 
-def looked(database: Database[Any]) -> Guard:
+def looked(database: Db) -> Guard:
     """A guard that has checked once."""
     guard = Guard(database)
     guard.look()
@@ -106,16 +104,13 @@ def at_work(guard: Guard) -> Iterator[None]:
         guard.join()
 
 
-def share(database: Database[Any]) -> float:
+def share(database: Db) -> float:
     found = looked(database).share
     assert found is not None
     return found
 
 
-# --- its results -----------------------------------------------------------------------------
-
-
-def test_an_almost_empty_recvq_is_open_even_if_all_of_it_is_unread(recvq: Database[Any]) -> None:
+def test_an_almost_empty_recvq_is_open_even_if_all_of_it_is_unread(recvq: Db) -> None:
     fill(recvq, [SMALL])
     assert looked(recvq).closed is None
     assert share(recvq) < 0.001
@@ -123,7 +118,7 @@ def test_an_almost_empty_recvq_is_open_even_if_all_of_it_is_unread(recvq: Databa
 
 @pytest.mark.parametrize(("read", "unread"), [(SMALL, LARGE), (LARGE, SMALL)])
 def test_the_share_is_measured_in_bytes_in_any_order_of_sizes(
-    recvq: Database[Any], read: int, unread: int
+    recvq: Db, read: int, unread: int
 ) -> None:
     ids = fill(recvq, sizes_of(CAPPED, each=read))
     finish(recvq, ids[-1])
@@ -132,7 +127,7 @@ def test_the_share_is_measured_in_bytes_in_any_order_of_sizes(
     assert 0.58 < share(recvq) < 0.61 + slack
 
 
-def test_large_documents_between_small_ones_are_not_overlooked(recvq: Database[Any]) -> None:
+def test_large_documents_between_small_ones_are_not_overlooked(recvq: Db) -> None:
     """A mean of the newest documents, or of those after the last finished one, would give 3 %."""
     ids = fill(recvq, sizes_of(CAPPED // 4, each=SMALL))
     finish(recvq, ids[-1])
@@ -141,7 +136,7 @@ def test_large_documents_between_small_ones_are_not_overlooked(recvq: Database[A
 
 
 def test_thousands_behind_are_added_up_and_continued_from_there(
-    recvq: Database[Any], monkeypatch: pytest.MonkeyPatch
+    recvq: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usage, "FEW", 500)
     monkeypatch.setattr(usage, "REST", 1e9)
@@ -158,11 +153,8 @@ def test_thousands_behind_are_added_up_and_continued_from_there(
     assert (guard.share or 0) < 0.02
 
 
-# --- wrong collections -----------------------------------------------------------------------
-
-
 def test_a_missing_recvq_is_closed_until_it_is_there_again(
-    recvq: Database[Any], told: Callable[[], list[tuple[str, str]]]
+    recvq: Db, told: Callable[[], list[tuple[str, str]]]
 ) -> None:
     guard = looked(recvq)
     recvq.drop_collection("recvq")
@@ -178,11 +170,8 @@ def test_a_missing_recvq_is_closed_until_it_is_there_again(
     assert told() == [("ERROR", "recvq closed"), ("INFO", "recvq open")]
 
 
-# --- its log ---------------------------------------------------------------------------------
-
-
 def test_it_warns_closes_and_opens_with_one_line_each(
-    recvq: Database[Any], told: Callable[[], list[tuple[str, str]]]
+    recvq: Db, told: Callable[[], list[tuple[str, str]]]
 ) -> None:
     ids = fill(recvq, sizes_of(CAPPED, each=2_000))
     finish(recvq, ids[-1])
@@ -207,11 +196,10 @@ def test_it_warns_closes_and_opens_with_one_line_each(
 
 
 @pytest.mark.parametrize(
-    "error",
-    [AccessRefused(UNAUTHORIZED), ConfigurationError("too old"), InvalidBSON("year 10000")],
+    "error", [AccessRefused(UNAUTHORIZED), ConfigurationError("too old"), InvalidBSON("year 10000")]
 )
 def test_its_thread_survives_any_error_of_a_check_and_logs_it_once(
-    recvq: Database[Any],
+    recvq: Db,
     told: Callable[[], list[tuple[str, str]]],
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
@@ -235,9 +223,6 @@ def test_its_thread_survives_any_error_of_a_check_and_logs_it_once(
     assert words.startswith("recvq cannot be checked")
 
 
-# --- nothing unread is overwritten -----------------------------------------------------------
-
-
 def hostile(seed: int) -> Iterator[list[Document]]:
     """Inserts in runs of sizes for which means, or the sizes at either end, are misleading."""
     chance = random.Random(seed)
@@ -247,9 +232,7 @@ def hostile(seed: int) -> Iterator[list[Document]]:
             yield [of_size(size) for _ in range(chance.randint(1, LARGE // size))]
 
 
-def insert_until_closed(
-    guard: Guard, database: Database[Any], inserts: Iterator[list[Document]]
-) -> list[Any]:
+def insert_until_closed(guard: Guard, database: Db, inserts: Iterator[list[Document]]) -> list[Any]:
     """One writer that respects the guard; returns the ids of its inserts."""
     inserted: list[Any] = []
     for documents in itertools.islice(inserts, 10_000):
@@ -265,7 +248,7 @@ def insert_until_closed(
     raise AssertionError("it was never closed")
 
 
-def check_nothing_was_overwritten(database: Database[Any], inserted: list[Any]) -> None:
+def check_nothing_was_overwritten(database: Db, inserted: list[Any]) -> None:
     left = {document["_id"] for document in quick(database).find({}, {"_id": 1})}
     assert [one for one in inserted if one not in left] == []
     total = {"$group": {"_id": None, "bytes": {"$sum": {"$bsonSize": "$$ROOT"}}}}
@@ -275,7 +258,7 @@ def check_nothing_was_overwritten(database: Database[Any], inserted: list[Any]) 
 
 
 def test_several_threads_that_obey_one_guard_overwrite_nothing_unread(
-    recvq: Database[Any], nothing_left: None
+    recvq: Db, nothing_left: None
 ) -> None:
     finish(recvq, fill(recvq, sizes_of(CAPPED + CAPPED // 2, each=SMALL))[-1])
     guard = Guard(recvq)
@@ -289,7 +272,7 @@ def test_several_threads_that_obey_one_guard_overwrite_nothing_unread(
 
 
 def test_several_processes_with_a_guard_each_overwrite_nothing_unread(
-    recvq: Database[Any], nothing_left: None
+    recvq: Db, nothing_left: None
 ) -> None:
     """As many guards as processes; none starts its thread, so that only inserting looks."""
     finish(recvq, fill(recvq, sizes_of(CAPPED + CAPPED // 2, each=900))[-1])
@@ -302,7 +285,7 @@ def test_several_processes_with_a_guard_each_overwrite_nothing_unread(
     check_nothing_was_overwritten(recvq, inserted)
 
 
-def test_an_insert_under_way_counts_before_it_is_there(recvq: Database[Any]) -> None:
+def test_an_insert_under_way_counts_before_it_is_there(recvq: Db) -> None:
     finish(recvq, fill(recvq, [SMALL])[0])
     guard = looked(recvq)
     half = CAPPED // 2

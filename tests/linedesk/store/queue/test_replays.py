@@ -1,24 +1,21 @@
 """Each requested replay of a dead letter reaches recvq once, with any crash."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.operate.dead_letters import Replays, event_again, replay_name
 from linedesk.store.documents import DEADLETTERS, RECVQ, Document
 from linedesk.store.errors import StoreUnavailable
 from tests.linedesk.store.conftest import MakeDocument
+from tests.rows import Db
 
 NOW = datetime.now(UTC)
 
 
 @pytest.fixture
-def letter(database: Database[Any], document: MakeDocument) -> Document:
+def letter(database: Db, document: MakeDocument) -> Document:
     """A letter in the database, as read."""
     lost = document("01E", replyToken="long-past", message={"type": "text", "text": "もう一度"})
     lost["acceptTime"] = NOW - timedelta(days=3)
@@ -27,7 +24,7 @@ def letter(database: Database[Any], document: MakeDocument) -> Document:
     return read(database)
 
 
-def read(database: Database[Any]) -> Document:
+def read(database: Db) -> Document:
     found: Document | None = database[DEADLETTERS].find_one()
     assert found is not None
     return found
@@ -37,11 +34,11 @@ def again(letter: Document) -> Document:
     return event_again(letter, name=replay_name(letter), now=NOW)
 
 
-def replays_of(database: Database[Any]) -> Replays:
+def replays_of(database: Db) -> Replays:
     return Replays(database)
 
 
-def names(database: Database[Any]) -> list[str]:
+def names(database: Db) -> list[str]:
     return [row["eventId"] for row in database[RECVQ].find()]
 
 
@@ -56,7 +53,7 @@ def test_an_event_is_a_document_of_today_without_its_reply_token(letter: Documen
 
 
 def test_of_two_operators_with_the_same_letter_one_replays_it(
-    database: Database[Any], letter: Document
+    database: Db, letter: Document
 ) -> None:
     together, done = threading.Barrier(2), []
 
@@ -75,7 +72,7 @@ def test_of_two_operators_with_the_same_letter_one_replays_it(
 
 
 def test_after_a_crash_after_the_insert_the_next_replay_adds_nothing(
-    database: Database[Any], letter: Document, monkeypatch: pytest.MonkeyPatch
+    database: Db, letter: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(self: Replays, letter: Document, changes: Document) -> None:
         raise StoreUnavailable("planted")

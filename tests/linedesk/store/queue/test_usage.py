@@ -1,7 +1,5 @@
 """The arithmetic of the guard, over every order of sizes that hypothesis can think of."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,18 +1,14 @@
 """The rows of `jobs` and `calls`: many in a document, and mixed with documents of one row."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
-from pymongo.database import Database
 
 from linedesk.operate.reading import found_rows, naming, newest_rows, rows_in
 from linedesk.store.documents import CALLS, JOBS, Document
 from linedesk.store.records.rows import documents_of
 from tests.linedesk.operate.hand import a_call, a_run
-from tests.rows import put_rows, rows_of
+from tests.rows import Db, put_rows, rows_of
 
 NEWEST = {"$natural": -1}
 
@@ -23,7 +19,7 @@ def calls(first: int, last: int) -> list[Document]:
 
 
 @pytest.fixture
-def mixed(database: Database[Any]) -> Database[Any]:
+def mixed(database: Db) -> Db:
     """Rows of both forms, by turns."""
     for first in (0, 10, 20):
         put_rows(database[CALLS], *calls(first, first + 10), alone=3)
@@ -47,7 +43,7 @@ def test_rows_are_read_as_they_were_written() -> None:
     assert list(documents_of([])) == []
 
 
-def test_the_newest_come_first_also_within_a_document(mixed: Database[Any]) -> None:
+def test_the_newest_come_first_also_within_a_document(mixed: Db) -> None:
     for limit in (5, 15, 100):
         rows = list(mixed[CALLS].aggregate(newest_rows(limit), hint=NEWEST))
         assert rows == plain(calls(0, 30))[::-1][:limit]
@@ -55,7 +51,7 @@ def test_the_newest_come_first_also_within_a_document(mixed: Database[Any]) -> N
 
 
 @pytest.mark.parametrize("event", ["1", "5", "11", "29"])
-def test_an_event_is_found_by_indexes_in_both_forms(mixed: Database[Any], event: str) -> None:
+def test_an_event_is_found_by_indexes_in_both_forms(mixed: Db, event: str) -> None:
     for name, wanted in ((JOBS, [{"eventId": event}]), (CALLS, naming(event))):
         stages = found_rows(*wanted)
         assert [row["eventId"] for row in mixed[name].aggregate(stages)] == [event]

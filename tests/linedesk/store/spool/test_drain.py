@@ -2,8 +2,6 @@
 process.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +11,6 @@ from typing import Any
 
 import bson
 import pytest
-from pymongo.database import Database
 
 from linedesk.store.errors import RecvqClosed
 from linedesk.store.insert import insert_documents
@@ -21,23 +18,14 @@ from linedesk.store.spool import drain as drain_module
 from linedesk.store.spool.drain import Drain
 from linedesk.store.spool.spool import Spool
 from tests.linedesk.store.spool.test_spool import MEGABYTE, raw
+from tests.linedesk.store.spool.test_spool import path as path
+from tests.linedesk.store.spool.test_spool import spool as spool
+from tests.rows import Db
 from tests.waiting import eventually
 
 Inserting = Callable[[int], AbstractContextManager[None]]
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "spool.db"
-
-
-@pytest.fixture
-def spool(path: Path) -> Iterator[Spool]:
-    spool = Spool(path, max_bytes=64 * MEGABYTE)
-    yield spool
-    spool.close()
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def draining(
-    path: Path,
-    database: Database[Any],
-    inserting: Inserting = lambda size: nullcontext(),
+    path: Path, database: Db, inserting: Inserting = lambda size: nullcontext()
 ) -> Iterator[Drain]:
     spool = Spool(path, max_bytes=64 * MEGABYTE)
     drain = Drain(spool, database, inserting=inserting)
@@ -63,7 +49,7 @@ def draining(
         drain.join(10)
 
 
-def stored(database: Database[Any]) -> list[str]:
+def stored(database: Db) -> list[str]:
     return [document["eventId"] for document in database["recvq"].find().sort("$natural", 1)]
 
 
@@ -74,7 +60,7 @@ def in_file(path: Path, statement: str, *given: Any) -> Any:
 
 
 def test_what_is_spooled_arrives_in_order_as_it_was(
-    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+    spool: Spool, path: Path, database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents = [raw(str(number), key=f"U{number % 5}") for number in range(100)]
     spool.append(documents)
@@ -88,7 +74,7 @@ def test_what_is_spooled_arrives_in_order_as_it_was(
 
 
 def test_what_was_inserted_and_not_removed_is_inserted_once(
-    spool: Spool, path: Path, database: Database[Any]
+    spool: Spool, path: Path, database: Db
 ) -> None:
     documents = [raw(str(number)) for number in range(10)]
     # Without LINE's id the log has the document's own.
@@ -102,7 +88,7 @@ def test_what_was_inserted_and_not_removed_is_inserted_once(
 
 
 def test_a_drain_frozen_amid_a_batch_is_replaced_and_doubles_nothing(
-    spool: Spool, path: Path, database: Database[Any], monkeypatch: pytest.MonkeyPatch
+    spool: Spool, path: Path, database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drain_module, "STILL_SECONDS", 0.2)
     frozen, goes_on = threading.Event(), threading.Event()
@@ -128,7 +114,7 @@ def test_a_drain_frozen_amid_a_batch_is_replaced_and_doubles_nothing(
 
 
 def test_a_document_that_mongodb_rejects_is_set_apart_and_logged(
-    spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
+    spool: Spool, path: Path, database: Db, caplog: pytest.LogCaptureFixture
 ) -> None:
     too_large = raw("large", text="x" * (16 * MEGABYTE))
     spool.append([raw("a"), too_large, raw("b")])
@@ -142,7 +128,7 @@ def test_a_document_that_mongodb_rejects_is_set_apart_and_logged(
 
 
 def test_bytes_that_only_resemble_a_document_block_no_others_as_the_oldest(
-    spool: Spool, path: Path, database: Database[Any], caplog: pytest.LogCaptureFixture
+    spool: Spool, path: Path, database: Db, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", logger="linedesk")
     spool.append([raw("a"), raw("b")])
@@ -159,7 +145,7 @@ def test_bytes_that_only_resemble_a_document_block_no_others_as_the_oldest(
 
 
 def test_a_batch_larger_than_the_room_in_recvq_comes_in_parts(
-    spool: Spool, path: Path, database: Database[Any]
+    spool: Spool, path: Path, database: Db
 ) -> None:
     @contextmanager
     def with_little_room(size: int) -> Iterator[None]:

@@ -1,7 +1,5 @@
 """The spool's file: its documents, their order, its limits, and damaged files."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess
@@ -129,9 +127,6 @@ def test_it_is_a_queue_whatever_comes(
                 assert reader.keys_held(asked) == {("main", of) for _, of in model}
 
 
-# --- failures -----------------------------------------------------------------------------
-
-
 def fill(spool: Spool, *, text: str = "x" * 50_000) -> int:
     """Append until it refuses; returns how many documents it took."""
     for count in range(10_000):
@@ -252,9 +247,6 @@ def test_what_went_into_a_file_that_was_set_aside_meanwhile_is_stored_again(
     # Numbers of the old file say nothing about the new one.
     other.remove(before)
     assert names(other) == ["new"]
-
-
-# --- other processes ----------------------------------------------------------------------
 
 
 def test_the_file_is_for_its_owner_alone(spool: Spool, path: Path) -> None:
