@@ -234,7 +234,8 @@ def forwarded(data: bytes, sender: str) -> bytes:
 def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario() -> None:
+    @in_loop
+    async def flood() -> None:
         async with running(limits={"tell_ticks": 10}) as desk:
             for data, count in (
                 (b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 100),
@@ -248,7 +249,7 @@ def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
 
     caplog.set_level(logging.INFO)
     began = time.monotonic()
-    in_loop(scenario)
+    flood()
     told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert 0 < len(told) <= time.monotonic() - began + 2, told
     assert sum(int(line.split("requests=")[1].split()[0]) for line in told) == 140
