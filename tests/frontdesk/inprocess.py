@@ -8,6 +8,7 @@ import gc
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -193,7 +194,12 @@ def quick() -> Iterator[None]:
     gc.set_threshold(*thresholds)
 
 
-def in_loop(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run it in the kind of loop that the front desk has."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(scenario())
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Runs the test in the kind of loop that the front desk has."""
+
+    @wraps(test)
+    def run(*given: Any, **fixtures: Any) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(test(*given, **fixtures))
+
+    return run

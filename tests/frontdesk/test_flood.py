@@ -108,118 +108,108 @@ def test_neither_4000_idle_connections_nor_1000_stalled_bodies_cost_line_a_place
 PATIENT: dict[str, Any] = {"late_seconds": 60, "store_seconds": 60.0, "head_seconds": 60.0}
 
 
-def test_a_newer_connection_gets_the_place_of_the_oldest_that_proved_nothing() -> None:
-    async def scenario() -> None:
-        async with running(most_connections=5, **PATIENT) as desk:
-            proved, stored = await desk.connect(), await desk.connect()
-            assert (await proved.post()).status == 200
-            half, idle = await desk.connect(), await desk.connect(source="127.0.0.2")
-            half.send(b"POST /call")
-            idle.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert (await idle.answer()).status == 200
-            desk.store.free.clear()
-            stored.send(request())
-            await desk.reach(lambda: desk.server.server_state.tasks)
-            stalled = await desk.connect(source="127.0.0.3")
-            stalled.send(HALF_BODY)
-            await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
-            for number, first in enumerate((idle, half, stalled)):
-                # The new one says nothing, and is the last to go.
-                newest = await desk.connect(source=f"127.0.0.{number + 4}")
-                assert await first.ended()
-            assert desk.figures.refused == {**dict.fromkeys(REASONS, 0), "evicted": 3}
-            desk.store.free.set()
-            assert (await stored.answer()).status == 200
-            assert (await proved.post()).status == 200
-            assert (await newest.post()).status == 200
-
-    in_loop(scenario)
+@in_loop
+async def test_a_newer_connection_gets_the_place_of_the_oldest_that_proved_nothing() -> None:
+    async with running(most_connections=5, **PATIENT) as desk:
+        proved, stored = await desk.connect(), await desk.connect()
+        assert (await proved.post()).status == 200
+        half, idle = await desk.connect(), await desk.connect(source="127.0.0.2")
+        half.send(b"POST /call")
+        idle.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await idle.answer()).status == 200
+        desk.store.free.clear()
+        stored.send(request())
+        await desk.reach(lambda: desk.server.server_state.tasks)
+        stalled = await desk.connect(source="127.0.0.3")
+        stalled.send(HALF_BODY)
+        await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
+        for number, first in enumerate((idle, half, stalled)):
+            # The new one says nothing, and is the last to go.
+            newest = await desk.connect(source=f"127.0.0.{number + 4}")
+            assert await first.ended()
+        assert desk.figures.refused == {**dict.fromkeys(REASONS, 0), "evicted": 3}
+        desk.store.free.set()
+        assert (await stored.answer()).status == 200
+        assert (await proved.post()).status == 200
+        assert (await newest.post()).status == 200
 
 
-def test_complete_requests_of_strangers_cost_a_proved_sender_no_place() -> None:
-    async def scenario() -> None:
-        async with running(most_requests=2, **PATIENT) as desk:
-            proved, *strangers = [await desk.connect() for _ in range(11)]
-            assert (await proved.post()).status == 200
-            # All have arrived before the server's side of the loop continues.
-            for line in strangers:
-                line.send(UNSIGNED)
-            assert (await proved.post()).status == 200
-            statuses = [(await line.answer()).status for line in strangers]
-            assert statuses.count(503) >= 8
-
-    in_loop(scenario)
+@in_loop
+async def test_complete_requests_of_strangers_cost_a_proved_sender_no_place() -> None:
+    async with running(most_requests=2, **PATIENT) as desk:
+        proved, *strangers = [await desk.connect() for _ in range(11)]
+        assert (await proved.post()).status == 200
+        # All have arrived before the server's side of the loop continues.
+        for line in strangers:
+            line.send(UNSIGNED)
+        assert (await proved.post()).status == 200
+        statuses = [(await line.answer()).status for line in strangers]
+        assert statuses.count(503) >= 8
 
 
 async def two(desk: Running) -> list[Line]:
     return [await desk.connect() for _ in range(2)]
 
 
-def test_a_stalled_body_and_an_answer_that_is_not_read_make_way_for_a_request() -> None:
-    async def scenario() -> None:
-        async with running(most_requests=2, **PATIENT) as desk, AsyncExitStack() as stack:
-            for transport in desk.server.servers[0].sockets:
-                # A connection accepted there has the same one.
-                transport.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-            deaf = stack.enter_context(socket.socket())
-            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            deaf.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(deaf, ("127.0.0.1", desk.port))
-            for number in itertools.count(1):
-                await asyncio.get_running_loop().sock_sendall(deaf, UNSIGNED * MOST_IN_LINE)
-                await desk.reach(partial(answered_or_stuck, desk, number * MOST_IN_LINE))
-                if is_stuck(desk):
-                    break
-            stalled = await desk.connect()
-            stalled.send(HALF_BODY)
-            await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
-            line = await desk.connect()
-            assert [(await line.post()).status for _ in range(2)] == [200, 200]
-            assert not is_stuck(desk)
-            assert desk.figures.refused["evicted"] == 1
-            stalled.send(b"x")
-            again = await desk.connect()
-            again.send(HALF_BODY)
-            await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
-            # A connection that has proved itself needs no place of others.
-            assert (await (await desk.connect()).post()).status == 200
-            assert await stalled.ended()
-            refused = {name for name, count in desk.figures.refused.items() if count}
-            assert (refused, desk.figures.refused["evicted"]) == ({"signature", "evicted"}, 2)
-            # A stop would wait for it.
-            again.writer.close()
-
-    in_loop(scenario)
+@in_loop
+async def test_a_stalled_body_and_an_answer_that_is_not_read_make_way_for_a_request() -> None:
+    async with running(most_requests=2, **PATIENT) as desk, AsyncExitStack() as stack:
+        for transport in desk.server.servers[0].sockets:
+            # A connection accepted there has the same one.
+            transport.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        deaf = stack.enter_context(socket.socket())
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(deaf, ("127.0.0.1", desk.port))
+        for number in itertools.count(1):
+            await asyncio.get_running_loop().sock_sendall(deaf, UNSIGNED * MOST_IN_LINE)
+            await desk.reach(partial(answered_or_stuck, desk, number * MOST_IN_LINE))
+            if is_stuck(desk):
+                break
+        stalled = await desk.connect()
+        stalled.send(HALF_BODY)
+        await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
+        line = await desk.connect()
+        assert [(await line.post()).status for _ in range(2)] == [200, 200]
+        assert not is_stuck(desk)
+        assert desk.figures.refused["evicted"] == 1
+        stalled.send(b"x")
+        again = await desk.connect()
+        again.send(HALF_BODY)
+        await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
+        # A connection that has proved itself needs no place of others.
+        assert (await (await desk.connect()).post()).status == 200
+        assert await stalled.ended()
+        refused = {name for name, count in desk.figures.refused.items() if count}
+        assert (refused, desk.figures.refused["evicted"]) == ({"signature", "evicted"}, 2)
+        # A stop would wait for it.
+        again.writer.close()
 
 
-def test_few_requests_wait_in_line_so_that_a_client_that_reads_no_answers_fills_no_memory() -> None:
-    async def scenario() -> None:
-        async with running() as desk:
-            polite, deaf = await two(desk)
-            polite.send(UNSIGNED * (1 + MOST_IN_LINE))
-            for _ in range(1 + MOST_IN_LINE):
-                assert (await polite.answer()).status == 401
-            deaf.send(UNSIGNED * 2_000)
-            assert await deaf.ended()
-            assert desk.figures.refused["overload"] == 1
-            assert (await polite.post()).status == 200
-
-    in_loop(scenario)
+@in_loop
+async def test_few_requests_wait_in_line_so_that_a_client_that_reads_no_answers_fills_no_memory():
+    async with running() as desk:
+        polite, deaf = await two(desk)
+        polite.send(UNSIGNED * (1 + MOST_IN_LINE))
+        for _ in range(1 + MOST_IN_LINE):
+            assert (await polite.answer()).status == 401
+        deaf.send(UNSIGNED * 2_000)
+        assert await deaf.ended()
+        assert desk.figures.refused["overload"] == 1
+        assert (await polite.post()).status == 200
 
 
-def test_behind_a_proxy_each_sender_has_to_prove_itself() -> None:
-    async def scenario() -> None:
-        async with running(most_requests=1, **PATIENT) as desk:
-            proxy, other = await desk.connect(), await desk.connect()
-            proxy.send(forwarded(request(), "203.0.113.1"))
-            assert (await proxy.answer()).status == 200
-            proxy.send(forwarded(HALF_BODY, "203.0.113.2"))
-            await desk.reach(lambda: desk.server.server_state.tasks)
-            other.send(forwarded(request(), "203.0.113.1"))
-            assert (await other.answer()).status == 200
-            assert await proxy.ended()
-
-    in_loop(scenario)
+@in_loop
+async def test_behind_a_proxy_each_sender_has_to_prove_itself() -> None:
+    async with running(most_requests=1, **PATIENT) as desk:
+        proxy, other = await desk.connect(), await desk.connect()
+        proxy.send(forwarded(request(), "203.0.113.1"))
+        assert (await proxy.answer()).status == 200
+        proxy.send(forwarded(HALF_BODY, "203.0.113.2"))
+        await desk.reach(lambda: desk.server.server_state.tasks)
+        other.send(forwarded(request(), "203.0.113.1"))
+        assert (await other.answer()).status == 200
+        assert await proxy.ended()
 
 
 def answered_or_stuck(desk: Running, count: int) -> bool:
@@ -244,7 +234,8 @@ def forwarded(data: bytes, sender: str) -> bytes:
 def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario() -> None:
+    @in_loop
+    async def flood() -> None:
         async with running(limits={"tell_ticks": 10}) as desk:
             for data, count in (
                 (b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 100),
@@ -258,7 +249,7 @@ def test_a_flood_of_refusals_is_a_line_a_second_in_the_log(
 
     caplog.set_level(logging.INFO)
     began = time.monotonic()
-    in_loop(scenario)
+    flood()
     told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert 0 < len(told) <= time.monotonic() - began + 2, told
     assert sum(int(line.split("requests=")[1].split()[0]) for line in told) == 140

@@ -31,7 +31,8 @@ def figures_of(figures: FrontdeskMetrics) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("quick")
-def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     unfinished = signed_head(webhook(), "Content-Length: 99999")
 
     async def refused(desk: Running, data: bytes, status: int, reason: str) -> None:
@@ -43,37 +44,34 @@ def test_every_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch)
         assert desk.figures.refused == after
         assert figures_of(desk.figures)["refusedRequests"] == after
 
-    async def scenario() -> None:
-        async with running(head_seconds=0.2, store_seconds=0.2) as desk:
-            head = b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: "
-            await refused(desk, head + b"0\r\n\r\n", 401, "signature")
-            await refused(desk, signed_head(b"[]", "Content-Length: 2") + b"[]", 400, "body")
-            await refused(desk, head + b"99999999\r\n\r\n", 413, "size")
-            await refused(desk, unfinished, 408, "slow")
-            await refused(desk, b"POST /callback HTTP/1.1\r\n", 408, "slow")
-            await refused(desk, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404, "http")
-            await refused(desk, b"GET /callback HTTP/1.1\r\nHost: x\r\n\r\n", 405, "http")
-            await refused(desk, b"\0\0\0\r\n\r\n", 400, "http")
-            await refused(desk, b"GET / HTTP/1.1\r\nA: " + b"a" * 70_000, 431, "http")
+    async with running(head_seconds=0.2, store_seconds=0.2) as desk:
+        head = b"POST /callback HTTP/1.1\r\nHost: x\r\nContent-Length: "
+        await refused(desk, head + b"0\r\n\r\n", 401, "signature")
+        await refused(desk, signed_head(b"[]", "Content-Length: 2") + b"[]", 400, "body")
+        await refused(desk, head + b"99999999\r\n\r\n", 413, "size")
+        await refused(desk, unfinished, 408, "slow")
+        await refused(desk, b"POST /callback HTTP/1.1\r\n", 408, "slow")
+        await refused(desk, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404, "http")
+        await refused(desk, b"GET /callback HTTP/1.1\r\nHost: x\r\n\r\n", 405, "http")
+        await refused(desk, b"\0\0\0\r\n\r\n", 400, "http")
+        await refused(desk, b"GET / HTTP/1.1\r\nA: " + b"a" * 70_000, 431, "http")
 
-            async def store(*_: object, **__: object) -> int:
-                raise NotStored("neither")
+        async def store(*_: object, **__: object) -> int:
+            raise NotStored("neither")
 
-            monkeypatch.setattr(desk.store, "store", store)
-            await refused(desk, request(), 503, "store")
-            assert set(desk.figures.refused) == set(REASONS)
-        async with running(late_seconds=-1.0) as desk:
-            await refused(desk, request(), 503, "overload")
-        async with running(most_requests=0) as desk:
-            await refused(desk, request(), 503, "overload")
-        async with running(most_connections=0) as desk:
-            await refused(desk, b"", 503, "overload")
-        async with running(most_connections=1) as desk:
-            first, _ = await desk.connect(), await desk.connect()
-            assert await first.ended()
-            assert desk.figures.refused["evicted"] == 1
-
-    in_loop(scenario)
+        monkeypatch.setattr(desk.store, "store", store)
+        await refused(desk, request(), 503, "store")
+        assert set(desk.figures.refused) == set(REASONS)
+    async with running(late_seconds=-1.0) as desk:
+        await refused(desk, request(), 503, "overload")
+    async with running(most_requests=0) as desk:
+        await refused(desk, request(), 503, "overload")
+    async with running(most_connections=0) as desk:
+        await refused(desk, b"", 503, "overload")
+    async with running(most_connections=1) as desk:
+        first, _ = await desk.connect(), await desk.connect()
+        assert await first.ended()
+        assert desk.figures.refused["evicted"] == 1
 
 
 def scraped(port: int) -> dict[str, float]:

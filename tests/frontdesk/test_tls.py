@@ -36,17 +36,17 @@ def trusting(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(authority.root))
 
 
-def test_it_shows_the_whole_chain_under_tls_1_2_and_1_3(authority: Authority, pair: Pair) -> None:
-    async def scenario() -> None:
-        async with running(opened(pair)) as desk:
-            for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-                context = trusting(authority)
-                context.minimum_version = context.maximum_version = version
-                line = await desk.connect(context)
-                assert (await line.post()).status == 200
-                assert line.serial == SERIAL
-
-    in_loop(scenario)
+@in_loop
+async def test_it_shows_the_whole_chain_under_tls_1_2_and_1_3(
+    authority: Authority, pair: Pair
+) -> None:
+    async with running(opened(pair)) as desk:
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            context = trusting(authority)
+            context.minimum_version = context.maximum_version = version
+            line = await desk.connect(context)
+            assert (await line.post()).status == 200
+            assert line.serial == SERIAL
 
 
 DESCRIPTORS = 256
