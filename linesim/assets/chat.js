@@ -80,7 +80,7 @@ function put(bubble, isOld = false) {
   const old = drawn.get(bubble.number);
   drawn.set(bubble.number, row);
   if (old) return old.replaceWith(row);
-  if (!list.hasChildNodes() || day(newest?.at) !== day(bubble.at)) {
+  if (!newest || !list.hasChildNodes() || day(newest.at) !== day(bubble.at)) {
     list.append(make("li", { class: "day" }, make("span", {}, day(bubble.at))));
   }
   newest = bubble;
@@ -236,7 +236,7 @@ list.addEventListener("scroll", () => {
 });
 for (const kind of ["load", "loadedmetadata"]) list.addEventListener(kind, stayPinned, true);
 new ResizeObserver(stayPinned).observe(list);
-new MutationObserver(stayPinned).observe(list, { childList: true, subtree: true });
+new MutationObserver(() => requestAnimationFrame(stayPinned)).observe(list, { childList: true, subtree: true });
 
 moveByArrows(byId("chats"));
 byId("speaker").addEventListener("change", (event) => {
