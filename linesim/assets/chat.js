@@ -55,13 +55,18 @@ const addressed = () => here.chats.find((each) => each.id === location.hash.slic
 
 window.addEventListener("popstate", () => show(addressed()));
 
+function failed(error) {
+  tell(`トークを読み込めませんでした: ${error.message}`);
+  return [];
+}
+
 // Bubbles that the stream delivers while the transcript loads are newer than the transcript.
 async function redraw() {
   const wanted = here.chosen;
   const newer = [];
   arriving.add(newer);
-  const loading = wanted ? get(`/sim/chats/${encodeURIComponent(wanted)}`) : Promise.resolve([]);
-  const bubbles = await loading.finally(() => arriving.delete(newer));
+  const bubbles = wanted ? await get(`/sim/chats/${encodeURIComponent(wanted)}`).catch(failed) : [];
+  arriving.delete(newer);
   if (wanted !== here.chosen) return;
   drawn.clear();
   newest = null;
@@ -172,50 +177,39 @@ function typing(seconds) {
   setTimeout(() => row.remove(), seconds * 1000);
 }
 
-// A burst of messages is drawn once a frame, and the figures are requested at most every 300 ms.
-let frame = null;
+// Names, previews and figures: a burst of changes asks for them every 300 ms.
 let asked = null;
-
-function drawSoon() {
-  frame ??= requestAnimationFrame(() => {
-    frame = null;
-    draw();
-  });
-}
 
 function refreshSoon() {
   asked ??= setTimeout(() => {
     asked = null;
-    refresh().catch(() => {});
+    refresh().catch(() => {}); // the stream will be lost as well
   }, 300);
 }
 
+async function connected() {
+  connections += 1;
+  forgetClock();
+  await refresh();
+  drawMenu(true);
+  if (!chat()) here.chosen = null;
+  const first = matchMedia("(min-width: 760px)").matches ? here.chats[0]?.id : null;
+  const wanted = here.chosen || addressed() || first || null;
+  if (wanted === here.chosen && wanted) return redraw();
+  history.replaceState(history.state, "", wanted ? `#${wanted}` : location.pathname);
+  return show(wanted);
+}
+
 listen({
-  open: async () => {
-    tell("");
-    connections += 1;
-    forgetClock();
-    await refresh();
-    drawMenu(true);
-    if (!chat()) here.chosen = null;
-    const first = matchMedia("(min-width: 760px)").matches ? here.chats[0]?.id : null;
-    const wanted = here.chosen || addressed() || first || null;
-    if (wanted === here.chosen && wanted) return redraw();
-    history.replaceState(history.state, "", wanted ? `#${wanted}` : location.pathname);
-    await show(wanted);
-  },
+  open: () => trying("読み込めませんでした", connected),
   lost: () => tell("シミュレーターとの接続が切れました。つなぎ直しています…"),
   people: ({ loaded }) => (loaded ? location.reload() : refreshSoon()),
   clock: setClock,
   menu: () => drawMenu(true),
   loading: ({ chatId, seconds }) => chatId === here.chosen && typing(seconds),
   bubble: (bubble) => {
-    const { last } = here.state;
-    const known = last.find((each) => each.chatId === bubble.chatId);
-    here.state.last = [...last.filter((each) => each !== known), known?.number > bubble.number ? known : bubble];
     if (bubble.chatId === here.chosen) arrive(bubble);
     else if (bubble.speaker === "bot") unread.set(bubble.chatId, (unread.get(bubble.chatId) || 0) + 1);
-    drawSoon();
     refreshSoon();
   },
 });

@@ -82,7 +82,7 @@ export const botAvatar = () => make("img", { class: "avatar", src: "/page/icon.s
 export const ZONE = { timeZone: "Asia/Tokyo" };
 
 // Made once: a thousand bubbles have two thousand times.
-const written = (options) => {
+export const written = (options) => {
   const form = new Intl.DateTimeFormat("ja-JP", { ...ZONE, ...options });
   return (at) => form.format(at);
 };
