@@ -55,24 +55,20 @@ const addressed = () => here.chats.find((each) => each.id === location.hash.slic
 
 window.addEventListener("popstate", () => show(addressed()));
 
-function failed(error) {
-  tell(`トークを読み込めませんでした: ${error.message}`);
-  return [];
-}
-
 // Bubbles that the stream delivers while the transcript loads are newer than the transcript.
 async function redraw() {
   const wanted = here.chosen;
   const newer = [];
   arriving.add(newer);
-  const bubbles = wanted ? await get(`/sim/chats/${encodeURIComponent(wanted)}`).catch(failed) : [];
+  const failed = ({ message }) => tell(`トークを読み込めませんでした: ${message}`);
+  const bubbles = wanted ? await get(`/sim/chats/${encodeURIComponent(wanted)}`).catch(failed) : null;
   arriving.delete(newer);
   if (wanted !== here.chosen) return;
   drawn.clear();
   newest = null;
   forget();
   list.replaceChildren();
-  bubbles.forEach((bubble) => put(bubble, true));
+  bubbles?.forEach((bubble) => put(bubble, true));
   newer.forEach((bubble) => put(bubble));
   draw();
   pinned = true;
