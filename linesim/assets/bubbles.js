@@ -22,8 +22,9 @@ const isMine = ({ userId }) => Boolean(userId) && userId === me();
 export function render(bubble) {
   const { unsent, speaker, messageId, message, userId } = bubble;
   if (messageId) known.set(messageId, bubble);
-  if (unsent) return notice("メッセージの送信を取り消しました", bubble);
-  if (speaker === "notice") return notice(noticeText(bubble), bubble);
+  if (unsent || speaker === "notice") {
+    return make("li", { class: "notice" }, make("span", {}, summary(bubble)), failure(bubble));
+  }
   const line = make("div", { class: "line" }, content(bubble));
   const aside = asideOf(bubble);
   if (messageId) line.addEventListener("contextmenu", (event) => openAt(event, bubble));
@@ -68,33 +69,12 @@ function openMenu(bubble, place) {
   const { message, messageId } = bubble;
   const [canQuote, mine] = [!byId("composer").hidden && !UNQUOTABLE.has(message.type), isMine(bubble)];
   const items = [
-    canQuote && ["リプライ", "reply", () => quote(bubble, nameOf(bubble), summary(message))],
+    canQuote && ["リプライ", "reply", () => quote(bubble, nameOf(bubble), summary(bubble))],
     message.text && ["コピー", "copy", () => copy({ clipboardText: message.text })],
     mine && message.type === "text" && chat().kind === "group" && ["編集", "edit", () => edit(bubble)],
     mine && ["送信取消", "undo", () => perform({ act: "unsend", message: messageId })],
   ].filter(Boolean);
   if (items.length) openPopup(place, items);
-}
-
-function notice(text, bubble) {
-  return make("li", { class: "notice" }, make("span", {}, text), failure(bubble));
-}
-
-function noticeText({ message, userId }) {
-  const who = userId ? nameById(userId) : "";
-  const texts = {
-    follow: message.isUnblocked ? "ブロックを解除しました" : "ボットを友だちに追加しました",
-    unfollow: "ボットをブロックしました",
-    join: "ボットが参加しました",
-    leave: "ボットが退出しました",
-    videoPlayComplete: "動画を最後まで見ました",
-    beacon: "ビーコンに近づきました",
-    accountLink: "アカウントを連携しました",
-    memberJoined: `${who}が参加しました`,
-    memberLeft: `${who}が退出しました`,
-    postback: `「${message.text}」を選びました`,
-  };
-  return texts[message.type] || message.type;
 }
 
 function failure({ fate, status, error }) {
@@ -126,6 +106,6 @@ function drawQuote(messageId) {
     "button",
     { class: "quote", type: "button", title: "元のメッセージへ", onclick },
     make("strong", {}, nameOf(quoted)),
-    make("span", {}, summary(quoted.message)),
+    make("span", {}, summary(quoted)),
   );
 }

@@ -60,14 +60,15 @@ async function redraw() {
   const wanted = here.chosen;
   const newer = [];
   arriving.add(newer);
-  const loading = wanted ? get(`/sim/chats/${encodeURIComponent(wanted)}`) : Promise.resolve([]);
-  const bubbles = await loading.finally(() => arriving.delete(newer));
+  const failed = ({ message }) => tell(`トークを読み込めませんでした: ${message}`);
+  const bubbles = wanted ? await get(`/sim/chats/${encodeURIComponent(wanted)}`).catch(failed) : null;
+  arriving.delete(newer);
   if (wanted !== here.chosen) return;
   drawn.clear();
   newest = null;
   forget();
   list.replaceChildren();
-  bubbles.forEach((bubble) => put(bubble, true));
+  bubbles?.forEach((bubble) => put(bubble, true));
   newer.forEach((bubble) => put(bubble));
   draw();
   pinned = true;
@@ -80,7 +81,7 @@ function put(bubble, isOld = false) {
   const old = drawn.get(bubble.number);
   drawn.set(bubble.number, row);
   if (old) return old.replaceWith(row);
-  if (!list.hasChildNodes() || day(newest?.at) !== day(bubble.at)) {
+  if (!newest || !list.hasChildNodes() || day(newest.at) !== day(bubble.at)) {
     list.append(make("li", { class: "day" }, make("span", {}, day(bubble.at))));
   }
   newest = bubble;
@@ -172,50 +173,39 @@ function typing(seconds) {
   setTimeout(() => row.remove(), seconds * 1000);
 }
 
-// A burst of messages is drawn once a frame, and the figures are requested at most every 300 ms.
-let frame = null;
+// Names, previews and figures: a burst of changes asks for them every 300 ms.
 let asked = null;
-
-function drawSoon() {
-  frame ??= requestAnimationFrame(() => {
-    frame = null;
-    draw();
-  });
-}
 
 function refreshSoon() {
   asked ??= setTimeout(() => {
     asked = null;
-    refresh().catch(() => {});
+    refresh().catch(() => {}); // the stream will be lost as well
   }, 300);
 }
 
+async function connected() {
+  connections += 1;
+  forgetClock();
+  await refresh();
+  drawMenu(true);
+  if (!chat()) here.chosen = null;
+  const first = matchMedia("(min-width: 760px)").matches ? here.chats[0]?.id : null;
+  const wanted = here.chosen || addressed() || first || null;
+  if (wanted === here.chosen && wanted) return redraw();
+  history.replaceState(history.state, "", wanted ? `#${wanted}` : location.pathname);
+  return show(wanted);
+}
+
 listen({
-  open: async () => {
-    tell("");
-    connections += 1;
-    forgetClock();
-    await refresh();
-    drawMenu(true);
-    if (!chat()) here.chosen = null;
-    const first = matchMedia("(min-width: 760px)").matches ? here.chats[0]?.id : null;
-    const wanted = here.chosen || addressed() || first || null;
-    if (wanted === here.chosen && wanted) return redraw();
-    history.replaceState(history.state, "", wanted ? `#${wanted}` : location.pathname);
-    await show(wanted);
-  },
+  open: () => trying("読み込めませんでした", connected),
   lost: () => tell("シミュレーターとの接続が切れました。つなぎ直しています…"),
   people: ({ loaded }) => (loaded ? location.reload() : refreshSoon()),
   clock: setClock,
   menu: () => drawMenu(true),
   loading: ({ chatId, seconds }) => chatId === here.chosen && typing(seconds),
   bubble: (bubble) => {
-    const { last } = here.state;
-    const known = last.find((each) => each.chatId === bubble.chatId);
-    here.state.last = [...last.filter((each) => each !== known), known?.number > bubble.number ? known : bubble];
     if (bubble.chatId === here.chosen) arrive(bubble);
     else if (bubble.speaker === "bot") unread.set(bubble.chatId, (unread.get(bubble.chatId) || 0) + 1);
-    drawSoon();
     refreshSoon();
   },
 });
@@ -236,7 +226,7 @@ list.addEventListener("scroll", () => {
 });
 for (const kind of ["load", "loadedmetadata"]) list.addEventListener(kind, stayPinned, true);
 new ResizeObserver(stayPinned).observe(list);
-new MutationObserver(stayPinned).observe(list, { childList: true, subtree: true });
+new MutationObserver(() => requestAnimationFrame(stayPinned)).observe(list, { childList: true, subtree: true });
 
 moveByArrows(byId("chats"));
 byId("speaker").addEventListener("change", (event) => {

@@ -1,12 +1,12 @@
 // The simulator's clock, which can be moved ahead for bots that live in time.
 
 import { post } from "./api.js";
-import { byId, ZONE } from "./dom.js";
+import { byId, written } from "./dom.js";
 import { trying } from "./popup.js";
 
-const FORM = new Intl.DateTimeFormat("ja-JP", {
-  year: "numeric", month: "numeric", day: "numeric", weekday: "short",
-  hour: "2-digit", minute: "2-digit", second: "2-digit", ...ZONE,
+const moment = written({
+  ...{ year: "numeric", month: "numeric", day: "numeric", weekday: "short" },
+  ...{ hour: "2-digit", minute: "2-digit", second: "2-digit" },
 });
 
 let offset = null; // milliseconds from the browser's clock to the simulator's
@@ -61,7 +61,7 @@ export function time() {
 }
 
 function draw() {
-  if (offset !== null) byId("clock-now").textContent = FORM.format(time());
+  if (offset !== null) byId("clock-now").textContent = moment(time());
 }
 
 function span(seconds) {

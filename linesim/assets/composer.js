@@ -107,7 +107,7 @@ function changed() {
   byId("send").disabled = !text.value.trim();
 }
 
-export function closeTrays() {
+function closeTrays() {
   for (const name of TRAYS) toggle(name, false);
 }
 

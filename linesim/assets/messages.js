@@ -131,8 +131,28 @@ const TITLES = {
   coupon: "クーポン",
 };
 
-// A message in a few words: in the list of chats, and where it is quoted.
-export function summary(message) {
+function noticeText({ message, userId }) {
+  const who = userId ? nameById(userId) : "";
+  const texts = {
+    follow: message.isUnblocked ? "ブロックを解除しました" : "ボットを友だちに追加しました",
+    unfollow: "ボットをブロックしました",
+    join: "ボットが参加しました",
+    leave: "ボットが退出しました",
+    videoPlayComplete: "動画を最後まで見ました",
+    beacon: "ビーコンに近づきました",
+    accountLink: "アカウントを連携しました",
+    memberJoined: `${who}が参加しました`,
+    memberLeft: `${who}が退出しました`,
+    postback: `「${message.text}」を選びました`,
+  };
+  return texts[message.type] || message.type;
+}
+
+// A bubble in a few words: in the list of chats, where it is quoted, and as a notice.
+export function summary(bubble) {
+  const { message, unsent, speaker } = bubble;
+  if (unsent) return "メッセージの送信を取り消しました";
+  if (speaker === "notice") return noticeText(bubble);
   if (message.type === "textV2") return make("p", {}, ...words(message.text, substitutes(message))).textContent;
   return TITLES[message.type] || message.text || message.altText || message.type;
 }

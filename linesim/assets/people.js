@@ -25,12 +25,13 @@ export function drawList(unread, open) {
     ...here.chats.map((chat) => {
       const isChosen = chat.id === here.chosen;
       const properties = { class: isChosen ? "chosen" : "", ariaCurrent: isChosen ? "true" : null, "data-chat": chat.id };
+      const words = chat.last ? summary(chat.last) : "まだ何も話していません";
       const count = unread.get(chat.id);
       const button = make(
         "button",
         { type: "button", ...properties, onclick: () => open(chat.id) },
         avatar(chat.id, chat.name),
-        make("span", { class: "preview" }, make("strong", {}, nameOf(chat)), make("small", {}, preview(chat))),
+        make("span", { class: "preview" }, make("strong", {}, nameOf(chat)), make("small", {}, words)),
         make(
           "span",
           { class: "when" },
@@ -47,19 +48,8 @@ export function drawList(unread, open) {
 const shortly = (at) => (day(at) === day(time()) ? clock : date)(at);
 
 export function nameOf(chat) {
-  return chat.members ? `${chat.name} (${chat.members.length})` : chat.name;
-}
-
-const PREVIEWS = {
-  follow: "友だちに追加しました",
-  unfollow: "ブロックしました",
-  postback: "選択しました",
-};
-
-function preview({ last }) {
-  if (!last) return "まだ何も話していません";
-  if (last.unsent) return "送信を取り消しました";
-  return PREVIEWS[last.message.type] || summary(last.message);
+  // Between marks, lest a name from right to left turns the number as well.
+  return chat.members ? `\u2068${chat.name}\u2069 (${chat.members.length})` : chat.name;
 }
 
 const input = (properties) => make("input", { maxLength: 20, required: true, pattern: ".*\\S.*", ...properties });

@@ -4,6 +4,7 @@ import { choose } from "./actions.js";
 import { make, picture } from "./dom.js";
 
 export function drawTemplate({ template, altText }) {
+  const confirm = (one) => panel(one, one, "template confirm");
   const draw = { buttons: panel, confirm, carousel, image_carousel: album }[template.type];
   return draw ? draw(template) : make("p", { class: "text" }, altText);
 }
@@ -12,7 +13,7 @@ const chooser = (action, properties, ...children) =>
   make("button", { type: "button", title: action.label, onclick: () => choose(action), ...properties }, ...children);
 
 // `look`: the shape of the image, which a carousel gives for all of its columns.
-function panel(column, look = column) {
+function panel(column, look = column, kind = "template") {
   const { thumbnailImageUrl: url, title, text, defaultAction } = column;
   const { imageAspectRatio = "rectangle", imageSize = "cover" } = look;
   const style = { "background-color": column.imageBackgroundColor || "#FFFFFF" };
@@ -20,14 +21,10 @@ function panel(column, look = column) {
   const face = [image, title ? make("strong", {}, title) : null, make("span", {}, text)];
   return make(
     "div",
-    { class: "template" },
+    { class: kind },
     defaultAction ? chooser(defaultAction, { class: "face" }, ...face) : make("div", { class: "face" }, ...face),
     choices(column.actions),
   );
-}
-
-function confirm({ text, actions }) {
-  return make("div", { class: "template confirm" }, make("div", { class: "face" }, make("span", {}, text)), choices(actions));
 }
 
 function choices(actions) {

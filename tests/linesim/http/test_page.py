@@ -240,6 +240,14 @@ def test_a_text_that_is_not_sent_stays_and_says_why(page):
     assert page.locator("#banner").is_hidden()
 
 
+def test_a_chat_that_is_not_loaded_says_why_and_shows_no_other_one(page, sim):
+    sim.add_user("花子")
+    page.route("**/sim/chats/*", lambda route: route.abort())
+    in_the_chat(page, "花子")
+    page.locator("#banner", has_text="トークを読み込めませんでした").wait_for()
+    assert page.locator("#bubbles li").count() == 0
+
+
 def choose(page, message, label):
     """By keyboard: the menu of a message, and in it the label."""
     page.locator("#bubbles li", has_text=message).first.get_by_label("メッセージのメニュー").press(
@@ -296,7 +304,7 @@ def test_files_are_pasted_and_dropped_in_order(page, sim):
     page.evaluate("""() => {
         const files = new DataTransfer();
         files.items.add(new File(["a"], "山.png", { type: "image/png" }));
-        files.items.add(new File(["b"], "表.csv", { type: "text/csv" }));
+        files.items.add(new File(["b"], "表.csv", { type: "text/plain" }));
         const paste = { clipboardData: files, bubbles: true, cancelable: true };
         document.querySelector("#text").dispatchEvent(new ClipboardEvent("paste", paste));
     }""")
@@ -381,7 +389,7 @@ def test_a_strip_tells_why_no_answer_came(page, sim, bot, line):
     write(page, "やあ")
     answered(page, "はい、やあ、ですね。")
     write(page, "黙って")
-    why(page).get_by_text("ボットはまだ何も送っていません").wait_for()
+    page.locator(".why.quiet", has_text="ボットはまだ何も送っていません").wait_for()
     line.push(the_user(sim).user_id, "遅くなりました")
     answered(page, "遅くなりました")
     assert page.locator(".why").count() == 0
