@@ -95,7 +95,7 @@ async def test_a_stop_still_takes_connections_and_gives_everybody_a_last_answer(
 
 @in_loop
 async def test_neither_the_silent_nor_the_half_nor_the_deaf_hold_up_the_end() -> None:
-    limits = {"silent_seconds": 1.0, "drain_seconds": 0.1}
+    limits = {"silent_seconds": 0.1, "drain_seconds": 0.1}
     async with running(limits=limits) as desk:
         silent, half_head, half_body, idle, deaf = [await desk.connect() for _ in range(5)]
         assert (await idle.post()).status == 200
@@ -104,7 +104,7 @@ async def test_neither_the_silent_nor_the_half_nor_the_deaf_hold_up_the_end() ->
         desk.store.free.clear()
         deaf.send(request())
         await desk.reach(lambda: len(desk.server.server_state.tasks) == 2)
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(2):
             await desk.stop()
         for line in (silent, half_head, half_body, idle, deaf):
             assert await line.ended()
