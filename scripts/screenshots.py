@@ -117,7 +117,8 @@ def take_chats(browser: Any, target: Path) -> None:
         page = chat(browser, stage, ("こんにちは", "180"))
         for _ in range(3):
             page.click("#clock-steps button[data-seconds='60']")
-        page.get_by_text("180秒経ちました").first.wait_for()
+        page.locator("#chats small", has_text="180秒経ちました").wait_for()
+        page.locator("#clock-moving").wait_for(state="hidden")
         page.screenshot(path=target / "timer.png")
         page.close()
 
