@@ -1,8 +1,8 @@
 """What LINE's reference says of single properties and the OpenAPI does not.
 
-The headings of the reference's "Message objects" and "Action objects" are the sources, with
-docs/messaging-api/flex-message-layout for sizes. A property that is not here is checked by the
-OpenAPI alone. What "should" be so, such as an encoded URL, is no limit.
+The headings of the reference's "Message objects" and "Action objects" and of each request are the
+sources, with docs/messaging-api/flex-message-layout for sizes. A property that is not here is
+checked by the OpenAPI alone. What "should" be so, such as an encoded URL, is no limit.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class SimClock(BackgroundThread):
             self._http.request("POST", f"{self._url}/due", json=told, timeout=self._ask_seconds)
 
     def _ask(self) -> _Told | None:
-        """The clock's offset in seconds; None if linesim does not answer in time."""
+        """linesim's clock; None if linesim does not answer in time."""
         try:
             answer = self._http.request("GET", self._url, timeout=self._ask_seconds)
             return _Told.model_validate_json(answer.data)

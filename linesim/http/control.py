@@ -4,7 +4,8 @@ It has no password: serve it on loopback. Pages of other sites cannot use it: ev
 content type that browsers send across sites only after a preflight request, and no route answers
 that.
 
-Other processes read its clock and move it ahead, make LINE misbehave, and read the verdict.
+Other processes act as users, read and move its clock, report their next timer, make LINE misbehave,
+and read the records and the verdict.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -185,8 +185,7 @@ class LineApi:
         if types and not (endpoint.body_is_optional and raw == b""):
             _check_body(types, call, request, raw)
         sending.check_key(self._platform, call)
-        # What linemessages does not know is refused, too: LINE may take it, and nobody could say
-        # what for.
+        # Unknown properties are refused, too: LINE may take them, but does not document them.
         if endpoint.schema and call.body is not None:
             is_to_one = call.chat_id in self._platform.world.users
             mentions = not is_to_one and not endpoint.name.endswith("cast")

@@ -181,7 +181,7 @@ def running(**options: Any) -> Iterator[Sim]:
 def serve(*, when_serving: Callable[[Sim], object] = lambda sim: None, **options: Any) -> int:
     """Serves with `linesim.model.options` until SIGTERM or SIGINT and returns the exit code.
 
-    `when_serving` is called once the port is open. Raises OSError if it cannot be opened.
+    `when_serving` is called once the port is open. Raises OSError or StateError like SimServer.
     """
     signals: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     server = SimServer(Options(**options), when_ended=lambda: signals.put(None))

@@ -1,7 +1,7 @@
 """The stop of a served simulator: it interrupts waits, and does not wait for some threads.
 
-Such threads post the webhooks requested by a page or another process, since the bot server may be
-slow.
+Such threads do the slow work that a page or another process asks for: webhooks, moves of the clock,
+questions to the console, saved states and verdicts.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Stopping:
         """
         async with self._places:
             result: Future[T] = Future()
-            thread = Thread(target=_work, args=(job, result), name="linesim-webhook", daemon=True)
+            thread = Thread(target=_work, args=(job, result), name="linesim-slow", daemon=True)
             self._threads.add(thread)
             thread.start()
             try:

@@ -23,14 +23,14 @@ class Call:
     """One call. `started` and `finished` are seconds of time.monotonic(), `at` is Unix time.
 
     `endpoint` is a name of linesim.model.endpoints or "unknown". `query` has a repeated parameter's
-    values joined by commas. `accepted` is whether LINE carried
-    out the call, regardless of the answer, and `accepted_at` when; `status` is None while the call
-    is under way, and if the connection was closed; `message` and `details` are a refusal's.
-    `connection` numbers the connection that it came by; `hung_up` is when the caller closed that
-    before the answer. `chat_id`, `user_id` and `event_id` name its target; for a reply, those of
-    its token. `paid` is the number of users that count toward the month's quota. `unreached` are
-    the chats that an accepted call did not reach, each with the reason. `token_lapsed`: a reply
-    with a token that expired unused.
+    values joined by commas. `accepted` is whether LINE carried out the call, regardless of the
+    answer, and `accepted_at` when; `status` is None while the call is under way, and if the
+    connection was closed; `message` and `details` are a refusal's. `connection` numbers the
+    connection that it came by; `hung_up` is when the caller closed that before the answer.
+    `chat_id`, `user_id` and `event_id` name its target; for a reply, those of its token. `paid` is
+    the number of users that count toward the month's quota. `unreached` are the chats that an
+    accepted call did not reach, each with the reason. `token_lapsed`: a reply with a token that
+    expired unused.
     """
 
     number: int

@@ -24,13 +24,13 @@ class Options:
     what a call asks LINE answers it. `chat_mode`: "chat" is the switch "Chat" of LINE's console,
     with which users' messages are read only once the bot marks them. `webhook_timeout_seconds` is
     how long LINE waits for the bot server's answer. `token` is a long-lived channel access token.
-    `state` is the file that keeps users, chats, media and menus over restarts. `bot` (module:name)
-    is the bot that recorded tests import. `most_calls` and `most_deliveries`: how many records of
-    each are kept, the newest. Of unruly webhooks: `redelivered_seconds` is how long after the
-    answer one comes again, `overtaken_seconds` how long one is held back at most for another one to
-    overtake it, and `most_extras` how many are sent on top at once, so that a bot server that hangs
-    does not gather them. `console_url` is that of a linedesk's console, which the page asks why an
-    event has no answer, and `console_login` the Authorization header.
+    `state` is the file that keeps the state over restarts (linesim.people.saving). `bot`
+    (module:name) is the bot that recorded tests import. `most_calls` and `most_deliveries`: how
+    many records of each are kept, the newest. Of unruly webhooks: `redelivered_seconds` is how long
+    after the answer one comes again, `overtaken_seconds` how long one is held back at most for
+    another one to overtake it, and `most_extras` how many are sent on top at once, so that a bot
+    server that hangs does not gather them. `console_url` is that of a linedesk's console, which the
+    page asks why an event has no answer, and `console_login` the Authorization header.
     """
 
     webhook_url: str | None = None

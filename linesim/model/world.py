@@ -131,7 +131,7 @@ class Bubble:
     `message` is LINE's message object; a notice's has the event's `type`. `fate` is that of a
     user's webhook, with `status` or `error` for its end; after an edit all three are the edit's.
     `via` is the endpoint of the bot's messages. `read`: whether the bot has read a user's message,
-    at once or by its token. `quote_token` is for quoting it; `quoted` is the message that the
+    at once or by a call. `quote_token` is for quoting it; `quoted` is the message that the
     bot quotes. `ahead`: by how much the clock was moved then. `event` is the webhook's.
     """
 

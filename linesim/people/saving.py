@@ -1,7 +1,8 @@
 """The state as one JSON document: loaded and saved whole, and kept in a file over restarts.
 
-Not kept: the records of calls and webhooks, reply tokens, retry keys and faults, which belong to a
-run, and the webhook URL, which a file of another machine must not change.
+Not kept: what belongs to a run (the records of calls and webhooks, tokens of replies, pages and
+account links, retry keys, the progress of narrowcasts and batches, faults), and what a file of
+another machine must not change (the webhook URL, the long-lived token).
 """
 
 import fcntl

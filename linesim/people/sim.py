@@ -128,7 +128,7 @@ class Sim:
         self._webhooks.be(Unruly(**how))
 
     def settle(self, timeout: float = 10.0) -> bool:
-        """Waits for the webhooks that `unruly` sends on top; whether all are answered."""
+        """Waits for the webhooks of `unruly` and `deliver_later`; whether all are answered."""
         return self._webhooks.settle(timeout)
 
     # LINE's misbehaviour.
