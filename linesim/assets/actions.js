@@ -16,7 +16,6 @@ const ACTIONS = {
   cameraRoll: () => chooseMedia({ multiple: true }),
   location: sendPlace,
   clipboard: copy,
-  watched: ({ trackingId: tracking }) => perform({ act: "videoPlayComplete", tracking }), // a video to its end
   richmenuswitch: ({ richMenuAliasId: alias, data }) => perform({ act: "richmenuswitch", alias, data }),
 };
 

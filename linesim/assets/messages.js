@@ -1,10 +1,9 @@
 // The content of a message as an element, by its kind.
 
-import { choose } from "./actions.js";
 import { drawImagemap } from "./areas.js";
 import { film, icon, make, picture, shape } from "./dom.js";
 import { drawFlex } from "./flex.js";
-import { nameById } from "./state.js";
+import { nameById, perform } from "./state.js";
 import { stickerPicture } from "./stickers.js";
 import { drawTemplate } from "./templates.js";
 
@@ -23,7 +22,7 @@ const KINDS = {
     link({ href: url || ours(bubble) }, picture(previewImageUrl || url || ours(bubble), { class: "medium", alt: "写真" })),
   video: ({ originalContentUrl: url, previewImageUrl, trackingId }, bubble) => {
     const drawn = film(url || ours(bubble), previewImageUrl, url ? "none" : "metadata");
-    if (trackingId) drawn.firstChild.addEventListener("ended", () => choose({ type: "watched", trackingId }));
+    if (trackingId) drawn.firstChild.addEventListener("ended", () => perform({ act: "videoPlayComplete", tracking: trackingId }));
     return drawn;
   },
   audio: ({ originalContentUrl: url, duration }, bubble) =>

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from linesim.http import unanswered
 from linesim.http.answers import Answer, Body
+from linesim.http.line_api import media_type_of
 from linesim.http.stopping import Stopped, Stopping
 from linesim.judge.checker import check
 from linesim.model import faults, ids, views
@@ -39,6 +40,7 @@ from linesim.people.webhooks import Probability, Unruly
 MOST_UPLOAD_BYTES = 20 * 1024 * 1024
 MOST_UPLOADS = 20
 MOST_ROWS = 10_000
+SANDBOXED = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Which browsers send across sites without asking.
 SIMPLE_TYPES = ("", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
@@ -185,8 +187,7 @@ class Control:
         """Keeps the raw body for an act that names it; a form's content types are refused (see the
         module).
         """
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type in SIMPLE_TYPES:
+        if (media_type := media_type_of(request)) in SIMPLE_TYPES:
             raise HTTPException(415, "name the medium's content type, or application/octet-stream")
         data = await _read(request, MOST_UPLOAD_BYTES)
         key = ids.request_id()
@@ -234,10 +235,9 @@ class Control:
         """A sent medium for the page. A file is always a download and never runs as a page here."""
         with self._platform.watch.reading():
             found = self._platform.contents.find(message_id)
-        headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
         shown = found.kind != "file" and found.medium.media_type.startswith(f"{found.kind}/")
         media_type = found.medium.media_type if shown else "application/octet-stream"
-        return Body(Answer(200, b"", media_type, headers, medium=found.medium))
+        return Body(Answer(200, b"", media_type, SANDBOXED, medium=found.medium))
 
     async def menu(self, user_id: str) -> View:
         with self._platform.watch.reading():
@@ -250,8 +250,7 @@ class Control:
             menu = self._platform.menus.menus.get(rich_menu_id)
         if menu is None or menu.image is None:
             raise UnknownChat(f"no image of a rich menu {rich_menu_id}")
-        headers = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
-        return Response(menu.image.data, headers=headers, media_type=menu.image.media_type)
+        return Response(menu.image.data, headers=SANDBOXED, media_type=menu.image.media_type)
 
     async def recorded(self, chat_id: str) -> Response:
         """The chat as a test, in a Python file for pytest."""
@@ -266,7 +265,7 @@ class Control:
 
     async def load(self, request: Request) -> View:
         """Replaces the state by a saved one, whole or not at all."""
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        if media_type_of(request) != "application/json":
             raise HTTPException(415, "the content type is application/json")
         data = await _read(request, saving.MOST_BYTES)
         try:

@@ -193,7 +193,7 @@ class LineApi:
                 raise errors.invalid_body(*found)
         given = dict(request.path_params)
         if endpoint.media_types and not endpoint.takes_form:
-            given["image"] = Medium(raw or b"", _media_type(request), "")
+            given["image"] = Medium(raw or b"", media_type_of(request), "")
         answer = ACTS[endpoint.name](self._platform, call, **given)
         call.accepted, call.accepted_at = True, time.monotonic()
         return answer
@@ -247,13 +247,13 @@ async def _read(request: Request) -> bytes | None:
 def _check_body(types: Sequence[str], call: Call, request: Request, raw: bytes | None) -> None:
     if raw is None:
         raise errors.too_large()
-    if _media_type(request) not in types:
+    if media_type_of(request) not in types:
         raise errors.media_type_not_supported(request.headers.get("content-type", ""))
     if types == JSON and not isinstance(call.body, dict):
         raise _not_json(raw)
 
 
-def _media_type(request: Request) -> str:
+def media_type_of(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 

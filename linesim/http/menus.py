@@ -9,7 +9,7 @@ from functools import partial
 
 from linemessages import Finding
 from linesim.http.answers import Answer, json_answer, moment
-from linesim.model import errors
+from linesim.model import errors, ids
 from linesim.model.calls import Call
 from linesim.model.errors import LineError
 from linesim.model.media import Medium
@@ -23,7 +23,6 @@ BATCH_SECONDS = 3.0
 PNG = b"\x89PNG\r\n\x1a\n"
 # The JPEG segments that tell a size; the three left out are tables.
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-USER_ID = re.compile("U[0-9a-f]{32}")
 ALIAS = re.compile("[a-z0-9_-]{1,32}")
 
 refused = partial(LineError, details=())
@@ -174,7 +173,7 @@ unlink_menu = link_menu
 
 def _check_user(platform: Platform, user_id: str, where: str | None = None) -> None:
     """`where` is its place in the body; None: it is in the path."""
-    if user_id not in platform.world.users and not USER_ID.fullmatch(user_id):
+    if user_id not in platform.world.users and not ids.USER_ID.fullmatch(user_id):
         raise errors.invalid_property(where) if where else errors.invalid_parameter("userId")
 
 

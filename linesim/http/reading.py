@@ -28,7 +28,6 @@ FIRST_SENT, FIRST_DELIVERIES, FIRST_FOLLOWERS = "20180331", "20170301", "2016110
 
 def profile(platform: Platform, call: Call, user_id: str) -> Answer:
     """The profile of friends, and of users who wrote in 1:1; 404 for others, also after a block."""
-    call.user_id = user_id
     user = platform.world.users.get(user_id)
     if user is None or user.blocked or not (user.friend or user.wrote_at is not None):
         raise errors.not_found()
@@ -40,7 +39,6 @@ def profile(platform: Platform, call: Call, user_id: str) -> Answer:
 
 def group_member(platform: Platform, call: Call, user_id: str, **chat: str) -> Answer:
     """Also for members who are not friends or have blocked the bot."""
-    call.user_id = user_id
     if user_id not in in_chat(platform, call, **chat).members:
         raise errors.not_found()
     return json_answer(_member(platform.world.user(user_id)))
@@ -174,7 +172,7 @@ def _medium(found: Content) -> Answer:
 def loading(platform: Platform, call: Call) -> Answer:
     """Shown in one-to-one chats with friends only; LINE tells nothing of others."""
     chat_id, seconds = call.body["chatId"], call.body.get("loadingSeconds") or 20
-    if not ids.CHAT_ID.fullmatch(chat_id) or not chat_id.startswith("U"):
+    if not ids.USER_ID.fullmatch(chat_id):
         told = (
             "Only user id is acceptable, please confirm if there are any group/room ids or "
             "illegal ids."

@@ -6,6 +6,7 @@ knowledge is all.
 
 import math
 from collections.abc import Iterator
+from typing import get_args
 from urllib.parse import quote
 
 import requests
@@ -16,9 +17,10 @@ from linesim.model.events import chat_id_of
 from linesim.model.options import Options
 from linesim.model.platform import Platform
 from linesim.model.views import View
+from linesim.model.world import Way
 
 CONSOLE_SECONDS = 2.0
-SENDING = {"reply", "push", "multicast", "broadcast", "narrowcast"}
+SENDING = get_args(Way)
 
 
 def reasons(platform: Platform, event_id: str) -> View:

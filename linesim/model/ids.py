@@ -21,6 +21,7 @@ def _chat_id(kind: str) -> str:
 
 
 CHAT_ID = re.compile("[UCR][0-9a-f]{32}")
+USER_ID = re.compile("U[0-9a-f]{32}")
 user_id = partial(_chat_id, "U")
 group_id = partial(_chat_id, "C")
 room_id = partial(_chat_id, "R")
