@@ -21,7 +21,7 @@ const ACTIONS = {
 
 export function choose(action) {
   const act = ACTIONS[action.type];
-  return act ? act(action) : tell(`この動作は試せません: ${action.type}`);
+  return act ? act(action) : tell(`このアクションは試せません: ${action.type}`);
 }
 
 // These buttons stay until something is sent.
@@ -75,7 +75,7 @@ function visit({ uri, altUri }) {
   const href = (matchMedia("(min-width: 760px)").matches && altUri?.desktop) || uri;
   const opens = /^https?:/i.test(href);
   if (opens) open(href, "_blank", "noopener,noreferrer");
-  announce(opens ? "新しいタブで開きました: " : "LINEが開くアドレス: ", href);
+  announce(opens ? "新しいタブで開きました: " : "LINEで開くURL: ", href);
 }
 
 export async function copy({ clipboardText }) {

@@ -10,7 +10,7 @@ import { note } from "./strip.js";
 
 const ERRORS = {
   could_not_connect: "ボットのサーバーに接続できません",
-  request_timeout: "ボットのサーバーが時間内に答えません",
+  request_timeout: "ボットのサーバーが時間内に応答しません",
   no_webhook_url: "Webhook URLが設定されていません",
   unclassified: "ボットのサーバーと通信できません",
 };

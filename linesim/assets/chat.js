@@ -261,6 +261,6 @@ byId("load").addEventListener("click", () => byId("saved").click());
 byId("saved").addEventListener("change", async ({ target }) => {
   const [file] = target.files;
   target.value = "";
-  if (!file || !confirm("今の利用者とトークは、ファイルの内容に置き換わります。読み込みますか？")) return;
+  if (!file || !confirm("今のユーザーとトークは、ファイルの内容に置き換わります。読み込みますか？")) return;
   await trying("読み込めませんでした", () => post("/sim/saved", file));
 });

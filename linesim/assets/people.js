@@ -58,7 +58,7 @@ const input = (properties) => make("input", { maxLength: 20, required: true, pat
 export async function askForUser() {
   const taken = new Set(here.state.users.map((user) => user.name));
   const name = input({ value: NAMES.find((each) => !taken.has(each)) || "" });
-  const words = hint("新しい利用者がボットを友だちに追加します。");
+  const words = hint("新しいユーザーがボットを友だちに追加します。");
   if ((await ask("友だちを追加", [make("label", {}, "名前 ", name), words], "追加")) !== "ok") return null;
   const user = await post("/sim/users", { name: name.value.trim(), friend: false });
   await act({ act: "follow", user: user.userId });

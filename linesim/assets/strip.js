@@ -13,16 +13,16 @@ const ANSWERED = new Set([
 ]);
 
 const UNREACHED = {
-  blocked: "相手がボットをブロックしているため、返信は届きません",
-  left: "ボットがこのトークにいないため、返信は届きません",
+  blocked: "相手がボットをブロックしているため、メッセージは届きません",
+  left: "ボットがこのトークにいないため、メッセージは届きません",
   "no friend": "友だちではない相手には届きません",
-  unknown: "宛先がありません",
+  unknown: "宛先が見つかりません",
 };
 const TEXTS = {
   webhook: () => null, // its bubble says it
   refused: ({ status, message, details }) =>
-    `LINEなら${status}と答えます: ${[message, ...details.map((one) => `${one.property}: ${one.message}`)].join(" / ")}`,
-  lapsed: () => "返信トークンの期限が切れていました",
+    `LINEなら${status}を返します: ${[message, ...details.map((one) => `${one.property}: ${one.message}`)].join(" / ")}`,
+  lapsed: () => "応答トークンの期限が切れていました",
   unreached: ({ reason }) => UNREACHED[reason],
   silent: () => "ボットはまだ何も送っていません",
 };

@@ -384,7 +384,7 @@ def test_a_strip_tells_why_no_answer_came(page, sim, bot, line):
 
     bot.handle = handle
     write(page, "空")
-    why(page).get_by_text("LINEなら400と答えます").wait_for()
+    why(page).get_by_text("LINEなら400を返します").wait_for()
     assert "messages[0].text: May not be empty" in why(page).inner_text()
     write(page, "やあ")
     answered(page, "はい、やあ、ですね。")

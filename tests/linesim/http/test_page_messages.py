@@ -127,7 +127,7 @@ def test_an_address_is_opened_in_a_new_tab_or_shown_and_a_text_is_copied(stage, 
         assert toast.inner_text() == f"新しいタブで開きました: https://example.com/{address}"
     stage.draw(buttons({"type": "uri", "uri": "tel:0312345678"}))
     press(page)
-    assert toast.inner_text() == "LINEが開くアドレス: tel:0312345678"
+    assert toast.inner_text() == "LINEで開くURL: tel:0312345678"
     assert len(page.context.pages) == 2  # a blank one of the stage
     stage.draw(buttons({"type": "clipboard", "clipboardText": "3B48740B"}))
     press(page)
