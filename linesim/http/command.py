@@ -51,7 +51,7 @@ OPTIONS: list[click.Parameter] = [
         callback=_checked,
         help="The bot's webhook URL.",
     ),
-    click.Option(["--quota"], type=click.IntRange(0), help="Counted messages a month, if limited."),
+    click.Option(["--quota"], type=click.IntRange(0), help="Monthly limit of counted messages."),
     click.Option(
         ["--rate-limits/--no-rate-limits"], default=True, help="Apply LINE's rate limits."
     ),

@@ -152,7 +152,7 @@ class StateFile:
             self._unlock()
             why = str(error)
             if isinstance(error, BlockingIOError):
-                why = "belongs to a simulator that runs"
+                why = "is in use by another simulator"
             elif isinstance(error, OSError):
                 why = f"cannot be read and written ({error.strerror})"
             advice = "It was left as it is: repair or move it, or name another file"

@@ -96,7 +96,7 @@ def test_a_saved_state_has_no_token_of_the_channel_and_takes_each_picture(tmp_pa
         where = f"{sim.url}{MENU}/{made.json()['richMenuId']}/content"
         headers = bearer | {"content-type": "image/png; charset=utf-8"}
         assert requests.post(where, data=png(), headers=headers, timeout=10).ok
-        refused = pytest.raises(StateError, match="belongs to a simulator that runs")
+        refused = pytest.raises(StateError, match="is in use by another simulator")
         with refused, linesim.running(state=file):
             pass
     assert "given" not in file.read_text()
