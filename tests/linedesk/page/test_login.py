@@ -12,7 +12,11 @@ import requests
 
 from linedesk.page.auth import MOST_WAITING, Doorkeeper, TooManyGuesses
 from linedesk.page.gatekeeping import Console
-from tests.linedesk.operate.a_day import USER
+from linedesk.settings.addresses import console_login
+from linedesk.settings.settings import load_settings
+from linesim.http.unanswered import of_console
+from linesim.model.options import Options
+from tests.linedesk.operate.a_day import EVENT, USER
 from tests.linedesk.operate.serving import served
 from tests.linedesk.page.test_web import PASSWORD, TOKEN
 from tests.linedesk.page.test_web import full as full
@@ -75,6 +79,14 @@ def test_a_script_with_the_token_acts(full: Db, browser: requests.Session) -> No
         browser.headers["authorization"] = f"Bearer {TOKEN}"
         assert browser.post(f"{url}/pause", data={"key": USER}).status_code == 200
         assert full.audit.find_one({"act": "pause", "by": "the token"}) is not None
+
+
+def test_the_simulator_logs_in_by_the_settings(full: Db) -> None:
+    with served(full, Console(password=PASSWORD, token=TOKEN), guess_seconds=0.0) as url:
+        for credential in ({"CONSOLE_TOKEN": TOKEN}, {"CONSOLE_PASSWORD": PASSWORD}):
+            login = console_login(load_settings(credential))
+            assert of_console(Options(console_url=url, console_login=login), EVENT)
+        assert of_console(Options(console_url=url), EVENT) is None
 
 
 def test_credentials_that_cannot_be_read_are_none() -> None:

@@ -101,6 +101,5 @@ def test_a_saved_state_has_no_token_of_the_channel_and_takes_each_picture(tmp_pa
             pass
     assert "given" not in file.read_text()
     with linesim.running(state=file) as sim:
-        assert [menu.image.media_type for menu in sim.platform.menus.menus.values()] == [
-            "image/png"
-        ]
+        (menu,) = sim.platform.menus.menus.values()
+        assert menu.image.media_type == "image/png"

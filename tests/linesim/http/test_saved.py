@@ -111,11 +111,8 @@ def test_a_state_is_loaded_elsewhere_whole_or_not_at_all(sim, taro):
         kept = other.add_user("花子")
         other.advance(DAY)
         old = requests.get(f"{other.url}/sim/saved", timeout=10).content
-        for bad in (
-            b"{}",
-            saved.content[:-1],
-            saved.content.replace(b'"ahead":0.0', b'"ahead":-1'),
-        ):
+        back = saved.content.replace(b'"ahead":0.0', b'"ahead":-1')
+        for bad in (b"{}", saved.content[:-1], back):
             answer = load(other.url, bad)
             assert (answer.status_code, answer.json()["error"][:8]) == (422, "the file")
         assert load(other.url, saved.content, "text/plain").status_code == 415

@@ -1,6 +1,5 @@
 """The simulator's clock: moved ahead by a test, the page or another process, and never back."""
 
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -32,12 +31,7 @@ def told(sim: linesim.Sim) -> dict[str, float]:
 
 
 def advance(sim: linesim.Sim, body: Any) -> requests.Response:
-    return requests.post(
-        f"{sim.url}/sim/clock",
-        data=json.dumps(body),
-        headers={"content-type": "application/json"},
-        timeout=10,
-    )
+    return requests.post(f"{sim.url}/sim/clock", json=body, timeout=10)
 
 
 def test_another_process_reads_and_moves_the_clock(sim: linesim.Sim) -> None:
