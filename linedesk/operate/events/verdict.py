@@ -24,7 +24,7 @@ from linedesk.store.records.answers import AnswerState, state_of
 from linedesk.store.records.calls import PAID, CallRecord
 from linedesk.store.records.effects import EFFECT_ID, SEND
 from linedesk.store.records.events import ACCEPT_TIME, EVENT_ID
-from linedesk.store.records.letters import REPLAYED_AT
+from linedesk.store.records.letters import REPLAYED_AT, Cause
 from linedesk.store.records.runs import PLACE
 
 Result = Literal["answered", "waiting", "failed", "replayed", "no reply", "unknown"]
@@ -50,7 +50,8 @@ class Verdict:
 def verdict(rows: Rows, present: Present, *, now: datetime) -> Verdict:
     """Judge an event by its rows and by what holds now."""
     if rows.letter is not None:
-        failed = next((run for run in reversed(rows.runs) if run.get("error")), {})
+        error = Cause.of(rows.letter).about.get("error", "-")
+        failed = next((run for run in reversed(rows.runs) if run.get("error") == error), {})
         return _given_up([rows.letter], placed(explained(rows.letter), failed))
     if rows.is_decided:
         return _decided(rows, present)
@@ -58,8 +59,7 @@ def verdict(rows: Rows, present: Present, *, now: datetime) -> Verdict:
 
 
 def _given_up(letters: Sequence[Mapping[str, Any]], words: str) -> Verdict:
-    letter = letters[0]
-    id_ = str(letter["_id"])
+    letter, id_ = letters[0], str(letters[0]["_id"])
     if letter.get(REPLAYED_AT):
         return Verdict("replayed", words, id_, last_replay(letter))
     if letter.get("replaying"):

@@ -133,14 +133,15 @@ def test_its_outcome_has_a_reason(known: dict[str, Any], outcome: str) -> None:
 
 
 def test_each_failed_try_is_told_and_what_it_came_to() -> None:
-    runs = [
-        a_run(at=NOW + timedelta(seconds=n), attempt=n, outcome="failed", error="ValueError")
-        for n in (1, 2, 3)
-    ]
-    told = story(runs=runs, letter=a_letter(lastAt=NOW + timedelta(seconds=4)))
-    assert str(told.outcome) == "failed: handler: ValueError"
+    failed = {"outcome": "failed", "error": "ValueError", "place": "bot.py:13"}
+    runs = [a_run(at=NOW + timedelta(seconds=n), attempt=n, **failed) for n in (1, 2, 3)]
+    why = {"cause": "handler_error", "about": {"error": "ValueError"}}
+    told = story(runs=runs, letter=a_letter(lastAt=NOW + timedelta(seconds=4), **why))
+    assert str(told.outcome) == "failed: handler: ValueError, bot.py:13"
+    released = story(runs=runs, letter=a_letter(cause="released"))
+    assert "bot.py" not in str(released.outcome)
     assert kinds(told) == ["received", "run", "run", "run", "letter"]
-    assert told.steps[3].words == "the handler failed, try 3: ValueError in 2.0 ms"
+    assert told.steps[3].words == "the handler failed, try 3: ValueError, bot.py:13 in 2.0 ms"
     assert "`linedesk dead replay 01E`" in advice(told)
 
 
