@@ -171,10 +171,10 @@ MOST_AROUND = {
     "linedesk.setup": 1_640,
     "linedesk.testing": 1_111,
     "linemessages": 1_007,
-    "linesim": 6_974,
+    "linesim": 6_987,
 }
 # The whole suite, and all English pages.
-MOST_LINES_OF_TESTS = 55_940
+MOST_LINES_OF_TESTS = 55_950
 MOST_WORDS_OF_DOCS = 50_000
 MOST_LINES_OF_AN_EXAMPLE = 250
 MOST_FILES_OF_THE_WAY = 70

@@ -266,7 +266,8 @@ class Sim:
         self.stops.move(seconds)
 
     def stop(self) -> None:
-        """Ends the waits of `unruly`, and its further webhooks."""
+        """Ends the waits of `unruly` and of a move of the clock, and further webhooks."""
+        self.stops.stop()
         self._webhooks.stop()
 
     def close(self) -> None:

@@ -36,10 +36,16 @@ class Stops:
         self.is_followed = False
         """Whether a bot's server reports."""
         self._due: Due | None = None
+        self._is_stopped = False
 
     def report(self, due: Due) -> None:
         with self._platform.watch.changing():
             self._due, self.is_followed = due, True
+
+    def stop(self) -> None:
+        """A move under way ends at once, at its goal."""
+        with self._platform.watch.changing():
+            self._is_stopped, self.is_followed = True, False
 
     def advance(self, seconds: float) -> None:
         """Returns at the end; raises ValueError like linesim.model.clock."""
@@ -74,15 +80,18 @@ class Stops:
         """
         clock, until = self._platform.clock, time.monotonic() + patience
 
-        def look() -> Due | None:
+        def look() -> Due | bool | None:
             due = self._due
+            if self._is_stopped:
+                return True
             if due is None or due.ahead != clock.ahead:
                 return None
             has_fired = due.at is None or due.at > clock.time()
             return due if has_fired and (due.done or time.monotonic() >= until) else None
 
         try:
-            return self._platform.watch.wait_for(look, patience + REPORT_SECONDS)
+            found = self._platform.watch.wait_for(look, patience + REPORT_SECONDS)
+            return found if isinstance(found, Due) else None
         except TimeoutError:
             self.is_followed = False
             return None

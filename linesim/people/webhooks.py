@@ -103,7 +103,8 @@ class Webhooks:
 
     def deliver_later(self, made: Sequence[Webhook]) -> None:
         """One POST with these events, which the caller does not wait for."""
-        self._extra(lambda: self._post(made))
+        if not self._extra(lambda: self._post(made)):
+            log.warning("webhook not sent: too many are under way type=%s", made[0]["type"])
 
     def test(self, url: str) -> Delivery:
         """The connectivity check of a URL: one POST without events and without misbehaviour."""
@@ -141,14 +142,16 @@ class Webhooks:
                 if not self._sent.wait(deadline - time.monotonic()):
                     return
 
-    def _extra(self, post: Callable[[], object]) -> None:
+    def _extra(self, post: Callable[[], object]) -> bool:
+        """Whether it was begun."""
         with self._lock:
             most = self._platform.options.most_extras
             if len(self._extras) >= most or self._closed.is_set():
-                return
-            thread = Thread(target=self._run, args=(post,), name="linesim-unruly", daemon=True)
+                return False
+            thread = Thread(target=self._run, args=(post,), name="linesim-extra", daemon=True)
             self._extras.add(thread)
             thread.start()
+            return True
 
     def _run(self, post: Callable[[], object]) -> None:
         try:

@@ -89,3 +89,13 @@ def test_a_bots_server_that_is_never_done_or_gone_holds_up_no_move_of_the_clock(
     monkeypatch.setattr(stops, "REPORT_SECONDS", 0.05)
     assert advance(sim, {"advance": 3_600}).json()["ahead"] == 7_200
     assert not sim.stops.is_followed
+
+
+def test_a_stop_ends_a_move_that_waits_for_the_bots_server() -> None:
+    with linesim.running() as sim:
+        sim.stops.report(stops.Due(ahead=0.0, at=None, done=False))
+        move = threading.Thread(target=sim.stops.advance, args=(60.0,))
+        move.start()
+        assert eventually(lambda: sim.stops.goal is not None)
+    move.join(3)
+    assert not move.is_alive()
