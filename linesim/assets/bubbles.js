@@ -9,7 +9,7 @@ import { chat, here, me, nameById, perform } from "./state.js";
 import { note } from "./strip.js";
 
 const ERRORS = {
-  could_not_connect: "ボットのサーバーに接続できません",
+  could_not_connect: "ボットのサーバーに接続できないか、接続が切れました",
   request_timeout: "ボットのサーバーが時間内に応答しません",
   no_webhook_url: "Webhook URLが設定されていません",
   unclassified: "ボットのサーバーと通信できません",

@@ -19,6 +19,7 @@ const arriving = new Set(); // for each transcript being loaded: the open chat's
 
 const list = byId("bubbles");
 let newest = null; // of the drawn bubbles
+let scrolled = 0; // how far, when it was last heard of
 let pinned = true; // the newest bubble is in view, and stays in view while media load and messages arrive
 
 async function refresh() {
@@ -68,6 +69,7 @@ async function redraw() {
   newest = null;
   forget();
   list.replaceChildren();
+  scrolled = 0;
   bubbles?.forEach((bubble) => put(bubble, true));
   newer.forEach((bubble) => put(bubble));
   draw();
@@ -221,8 +223,12 @@ function stayPinned() {
   if (pinned) list.scrollTop = list.scrollHeight;
 }
 
+// Only who scrolls up leaves the end: the event also comes when the list shrinks or grows.
 list.addEventListener("scroll", () => {
-  pinned = list.scrollHeight - list.scrollTop - list.clientHeight < 120;
+  const { scrollTop, scrollHeight, clientHeight } = list;
+  if (scrollHeight - scrollTop - clientHeight < 120) pinned = true;
+  else if (scrollTop < scrolled) pinned = false;
+  scrolled = scrollTop;
 });
 for (const kind of ["load", "loadedmetadata"]) list.addEventListener(kind, stayPinned, true);
 new ResizeObserver(stayPinned).observe(list);

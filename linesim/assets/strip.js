@@ -5,7 +5,8 @@ import { icon, make } from "./dom.js";
 
 const FIRST_MS = 4000;
 const AGAIN_MS = 4000;
-const LAST_MS = 120_000;
+const SELDOM_MS = 30_000;
+const SELDOM_FROM_MS = 120_000;
 const MOST = 10;
 const ANSWERED = new Set([
   ...["text", "sticker", "image", "video", "audio", "file", "location"],
@@ -50,7 +51,7 @@ export function follow(bubble, row, isOld) {
   // Of several messages without an answer only the newest says so.
   for (const other of waiting.values()) if (other.isQuiet && other !== one) other.strip?.remove();
   if (one.strip) attach(one);
-  if (waiting.size > MOST) waiting.delete(waiting.keys().next().value);
+  if (waiting.size > MOST) end(waiting.keys().next().value);
   timer ??= setTimeout(askAll, 1000);
 }
 
@@ -62,12 +63,13 @@ function end(id) {
 async function askAll() {
   for (const [id, one] of [...waiting]) {
     if (Date.now() < Math.max(one.since + FIRST_MS, one.next ?? 0)) continue;
-    one.next = Date.now() + AGAIN_MS;
+    one.next = Date.now() + (Date.now() > one.since + SELDOM_FROM_MS ? SELDOM_MS : AGAIN_MS);
     const told = await get(`/sim/events/${encodeURIComponent(id)}`).catch(() => null);
     if (!waiting.has(id)) continue;
     if (told) say(waiting.get(id), told);
     const isSettled = told?.console && !["waiting", "unknown"].includes(told.console.result);
-    if (!told || isSettled || Date.now() > one.since + LAST_MS) waiting.delete(id);
+    if (!told) end(id);
+    else if (isSettled) waiting.delete(id);
   }
   timer = waiting.size ? setTimeout(askAll, 1000) : null;
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.examples.test_clinic import FOLDER, VISIT
 from tests.linesim.conftest import Line
+from tests.linesim.http.test_page import NEWEST_IS_SEEN
 from tests.real_stack import real_stack
 
 SIZES = {"desktop": (1200, 800), "phone": (360, 720)}
@@ -14,6 +15,10 @@ SIZES = {"desktop": (1200, 800), "phone": (360, 720)}
 def make_menus(line: Line, page: Any) -> None:
     """Two rich menus, each with a tab that shows the other."""
     size = {"width": 1200, "height": 405}
+    tabs = "<td style='font:60px sans-serif;border:4px solid;text-align:center'>".join
+    page.set_content(
+        f"<table width=1184 height=389><tr>{tabs(['', '予約・キャンセル', '⇄'])}</table>"
+    )
     picture = page.screenshot(clip={"x": 0, "y": 0, **size})
     left, right = ({"x": x, "y": 0, "width": 600, "height": 405} for x in (0, 600))
     for name, other, word in (("more", "visit", "キャンセル"), ("visit", "more", "予約")):
@@ -75,6 +80,7 @@ def _photograph(page: Any, folder: Path) -> None:
             page.emulate_media(color_scheme=scheme)
             page.set_viewport_size({"width": width, "height": height})
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+            page.wait_for_function(NEWEST_IS_SEEN)
             page.screenshot(path=folder / f"clinic-{name}-{scheme}.png")
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": 1200, "height": 800})

@@ -8,7 +8,12 @@ import pytest
 
 import linesim
 from linesim.model.media import sample
+from tests.linesim.http.test_menus import WRITTEN, png
 
+NEWEST_IS_SEEN = """() => {
+    const list = document.querySelector("#bubbles");
+    return list.scrollHeight - list.scrollTop - list.clientHeight < 8;
+}"""
 ANSWERS = {
     "image": "写真ですね...",
     "sticker": "スタンプですね",
@@ -183,7 +188,7 @@ def test_a_failed_delivery_shows_on_its_message(page, sim, bot):
     page.locator("li.mine .failure", has_text="応答 503").wait_for()
     sim.webhook_url = "http://127.0.0.1:1/"
     write(page, "つながらない")
-    page.locator("li.mine .failure", has_text="接続できません").wait_for()
+    page.locator("li.mine .failure", has_text="接続できない").wait_for()
 
 
 def test_an_answer_that_overtakes_the_transcript_is_kept(page, sim, line):
@@ -206,6 +211,24 @@ def test_an_answer_that_overtakes_the_transcript_is_kept(page, sim, line):
 def in_the_chat(page, name):
     page.locator("#chats button", has_text=name).click()
     page.locator("#title", has_text=name).wait_for()
+
+
+def test_the_newest_message_stays_in_view_unless_one_scrolls_up(page, sim, line):
+    user = the_user(sim).user_id
+    for number in range(8):
+        line.push(user, f"{number}\n" * 6)
+    made = line.make_menu(WRITTEN | {"selected": True}, png(), alias="main")
+    line.post(f"/v2/bot/user/all/richmenu/{made}", {})
+    for _ in range(4):
+        page.reload()
+        answered(page, "7")
+        page.locator("#menu-board").wait_for()
+        page.wait_for_function(NEWEST_IS_SEEN)
+    page.locator("#bubbles").evaluate("list => list.scrollTo(0, 0)")
+    page.wait_for_function(f"() => !({NEWEST_IS_SEEN})()")
+    line.push(user, "あとで読む")
+    answered(page, "あとで読む")
+    assert page.locator("#bubbles").evaluate("list => list.scrollTop") == 0
 
 
 def test_each_chat_has_an_address_a_draft_and_a_place_in_the_history(page, sim):
